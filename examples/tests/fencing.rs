@@ -95,7 +95,8 @@ impl Hold {
     }
 }
 
-/// All interleavings of three steps for each of two holds: `true` is a step of the later hold.
+/// Returns all interleavings of three steps for each of two holds: `true` is a step of the later
+/// hold.
 fn orders_of_steps() -> impl Iterator<Item = [bool; 6]> {
     (0..1_u32 << 6)
         .filter(|bits| bits.count_ones() == 3)

@@ -13,7 +13,7 @@ use lockcore::{Demand, LockKey, LockOptions};
 use crate::exit::{self, Failure};
 use crate::top::Order;
 
-/// The maximum wait, a year in seconds: a longer wait is a typing error.
+/// The maximum wait: a year, in seconds. A longer wait is probably a typing error.
 const MAX_WAIT: f64 = 365.0 * 24.0 * 60.0 * 60.0;
 
 const EXEC_CODES: &str = "\
@@ -305,7 +305,7 @@ pub(crate) struct Become {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Why there is nothing to do: wrong usage, or a request for help.
+/// A command line that does nothing: wrong usage, or a request for help.
 pub(crate) struct NotUsable(clap::Error);
 
 impl Arguments {
@@ -351,7 +351,7 @@ impl NotUsable {
         }
     }
 
-    /// Returns the mistake, and a tip if available.
+    /// Returns the mistake in the usage, and a tip if there is one.
     fn mistake(&self) -> String {
         let text = self.0.render().to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -368,14 +368,14 @@ impl NotUsable {
         }
     }
 
-    /// Whether the error shows the usage of this command.
+    /// Returns true if the error shows the usage of this command.
     fn is_of(&self, command: &str) -> bool {
         let text = self.0.render().to_string();
         text.lines().any(|line| line.starts_with("Usage: ") && line.contains(command))
     }
 }
 
-/// The usage of commands often written without their name.
+/// The usage of the commands whose name people often leave out.
 const USAGES: [(&str, &str); 4] = [
     ("lockctl exec", "[OPTIONS] KEY -- CMD ARGS"),
     ("lockctl holders", "[--json] [--all] [KEY...]"),

@@ -12,10 +12,11 @@ use std::process::Command;
 use crate::arguments::Become;
 use crate::exit::{self, Failure};
 
-/// The path of this program, valid even after its file was replaced.
+/// The path by which Linux runs this same program again, valid even after its file was replaced.
 const ITSELF: &str = "/proc/self/exe";
 
-/// Returns the command that becomes CMD, or CMD itself if the kernel lacks the setting.
+/// Creates the process that becomes CMD and dies with `lockctl`; or CMD itself if the kernel cannot
+/// do this.
 pub(crate) fn command(program: &OsStr, arguments: &[OsString]) -> Command {
     if cfg!(target_os = "linux") && Path::new(ITSELF).exists() {
         let mut command = Command::new(ITSELF);
@@ -28,7 +29,7 @@ pub(crate) fn command(program: &OsStr, arguments: &[OsString]) -> Command {
     command
 }
 
-/// Executes CMD; returns only if CMD does not start.
+/// Replaces this process by CMD. Returns only if CMD does not start.
 pub(crate) fn run(Become { parent, command }: &Become) -> Failure {
     let [program, arguments @ ..] = &command[..] else {
         return Failure::new(exit::USAGE, "CMD is missing");

@@ -10,15 +10,15 @@ use tokio::time::Instant;
 /// the first waiter.
 const MOST: usize = 20_000;
 
-/// The busy locks at a moment in time.
+/// The busy locks (held, or with waiters) at a moment in time.
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) locks: Vec<BusyLock>,
-    /// Whether there are more locks than a survey includes.
+    /// True if there are more locks than a survey includes.
     pub(crate) is_cut: bool,
-    /// The first error: some or all locks are missing then.
+    /// The first error of a server. If there is one, some or all locks are missing.
     pub(crate) trouble: Option<LockError>,
-    /// A round trip to the server.
+    /// The duration of a ping to the server; `None` if it failed.
     pub(crate) ping: Option<Duration>,
     pub(crate) took: Duration,
     pub(crate) at: Instant,

@@ -1,4 +1,4 @@
-//! CMD, running under the lock.
+//! CMD, the user's command that runs under the lock.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,17 +17,17 @@ use crate::exit::{self, Failure};
 use crate::process_tree;
 use crate::signals::{self, Signals};
 
-/// The time from SIGTERM after a loss to SIGKILL.
+/// The time from SIGTERM to SIGKILL after the hold was lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The interval for reading the process table after a loss.
+/// The interval at which the process table is read after the hold was lost, until CMD has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Child {
     process: tokio::process::Child,
     /// The lock name, for messages.
     key: String,
-    /// TSTP has arrived, and CMD has not stopped yet.
+    /// True if SIGTSTP has arrived and CMD has not stopped yet.
     is_to_stop: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Child {
 pub(crate) struct End {
     /// The exit code of `lockctl` if the lock was held throughout.
     pub(crate) code: u8,
-    /// Whether the hold ended before CMD did.
+    /// True if the hold ended before CMD did.
     pub(crate) lost: bool,
 }
 
@@ -163,7 +163,7 @@ impl Child {
         }
     }
 
-    /// The id of CMD, valid until the process has been reaped, which only `end` does.
+    /// Returns the id of CMD, valid until the process has been reaped, which only `end` does.
     fn id(&self) -> Option<Pid> {
         self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
     }

@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LEAST: Duration = Duration::from_millis(500);
 
 impl Server {
-    /// Returns a builder with the requested namespace.
+    /// Returns a builder for locks in the requested namespace.
     pub(crate) fn builder(&self) -> LocksBuilder {
         match &self.namespace {
             Some(namespace) => Locks::builder().namespace(namespace),

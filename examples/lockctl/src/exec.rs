@@ -12,19 +12,19 @@ use crate::exit::{self, Failure};
 use crate::progress::Progress;
 use crate::signals::Signals;
 
-/// How long to wait for a Redis ping.
+/// The longest wait for the reply to a ping.
 const PING: Duration = Duration::from_secs(1);
 
-/// How long to wait for the last releases while Redis is available.
+/// The longest wait for the last releases at the end, while Redis is available.
 const RELEASES: Duration = Duration::from_secs(5);
 
-/// How long to wait for the last releases while Redis is unavailable.
+/// The longest wait for the last releases at the end, while Redis is unavailable.
 const RELEASES_UNAVAILABLE: Duration = Duration::from_millis(500);
 
 /// How the wait for the lock ended.
 enum Waited {
     Held(LockGuard),
-    /// Ended by this signal.
+    /// The wait was ended by the signal with this number.
     Stopped(i32),
 }
 
@@ -68,8 +68,8 @@ fn builder(server: &Server, exec: &Exec) -> lockcore::LocksBuilder {
     }
 }
 
-/// Runs from the queue to the release. Sets `release_failed` if the release did not reach the
-/// server.
+/// Acquires the lock, runs CMD, and releases the lock. Sets `release_failed` if the release did not
+/// reach the server.
 async fn hold(
     locks: &Locks,
     exec: &Exec,
@@ -110,7 +110,7 @@ async fn hold(
         Err(error) if error.kind() == LockErrorKind::Lost => {
             Err(Failure::new(exit::LOST, format!("{}: {error}; CMD has ended", exec.key)))
         }
-        // The lease was still valid when CMD ended.
+        // The lease was still valid when CMD ended, so CMD was never without the lock.
         Err(_) => {
             *release_failed = true;
             Ok(end.code)

@@ -9,18 +9,19 @@ use crate::arguments::Server;
 use crate::busy::{self, Look};
 use crate::exit;
 
-/// Prints the suggestion.
+/// Prints the suggestion for a name that is free, if there is one.
 pub(crate) async fn warn(server: &Server, locks: &Locks, key: &str) {
     if let Some(question) = question(server, locks, key).await {
         exit::warn(&format!("{key}: {question}"));
     }
 }
 
-/// Returns a suggestion as a question. Nothing is done to the suggested lock.
+/// Returns a suggestion for a name that is free, as a question, if there is one. Nothing is done to
+/// the suggested lock.
 pub(crate) async fn question(server: &Server, locks: &Locks, key: &str) -> Option<String> {
     let meant = match &server.namespace {
         Some(namespace) => without_namespace(locks, key, namespace).await,
-        // This visits all names, too expensive for a script that runs it in a loop.
+        // This visits all names, which is too expensive for a script that runs it in a loop.
         None if io::stderr().is_terminal() => in_a_namespace(locks, key).await,
         None => None,
     };

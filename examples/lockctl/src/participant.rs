@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::progress::name;
 use crate::text;
 
-/// The processes of nodes, if reported by the nodes.
+/// The process (`host:pid`) of each node, as far as the nodes report it.
 #[derive(Debug, Default)]
 pub(crate) struct Processes(HashMap<String, String>);
 
@@ -36,7 +36,8 @@ impl Processes {
         Who { process: self.get(participant), ..Who::from(participant) }
     }
 
-    /// Returns the label, and the process if it differs from the label.
+    /// Returns a holder or waiter for people: the label, and the process if it differs from the
+    /// label.
     pub(crate) fn described(&self, participant: &Participant) -> String {
         let described = described(participant);
         match self.get(participant).filter(|process| *process != name(participant)) {
@@ -59,7 +60,7 @@ pub(crate) struct Who<'a> {
     age_ms: Option<u64>,
     /// The remaining lease; 0 for a waiter.
     lease_ms: u64,
-    /// Whether the lease is not confirmed.
+    /// True if the hold was handed off and its process has not confirmed it yet.
     is_claim: bool,
     /// How many quorum primaries granted the hold, and how many there are. Omitted for a waiter,
     /// and on a single server.
@@ -94,7 +95,7 @@ pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns a holder's lease, age and quorum primaries.
+/// Returns a holder's remaining lease, time since the request, and quorum primaries, for people.
 pub(crate) fn left(holder: &Participant) -> String {
     let lease = if holder.is_claim { "claim" } else { "lease" };
     let primaries = holder.primaries.map(|at| format!(", at {} of {} primaries", at.held, at.all));
@@ -102,13 +103,14 @@ pub(crate) fn left(holder: &Participant) -> String {
     format!("{lease} {:.1} s{}{primaries}", holder.lease_left.as_secs_f64(), asked(holder))
 }
 
-/// Returns the time since the request.
+/// Returns the time since the request for people; empty if it is unknown.
 pub(crate) fn asked(participant: &Participant) -> String {
     let age = participant.age.map(|age| format!(", requested {:.1} s ago", age.as_secs_f64()));
     age.unwrap_or_default()
 }
 
-/// Returns the label, after the demand unless that is an exclusive lock.
+/// Returns a holder or waiter for people: the label, preceded by the demand unless that is an
+/// exclusive lock.
 pub(crate) fn described(participant: &Participant) -> String {
     let name = name(participant);
     text::one_line(&match participant.demand {

@@ -11,7 +11,7 @@ struct Process {
     has_ended: bool,
 }
 
-/// Makes this process the new parent of orphaned descendants: `descendants` then also finds
+/// Makes this process the new parent of orphaned descendants, so that `descendants` also finds
 /// processes in the background or in a separate session.
 pub(crate) fn adopt() {
     #[cfg(target_os = "linux")]

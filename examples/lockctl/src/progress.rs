@@ -15,11 +15,11 @@ use crate::text;
 const FIRST: Duration = Duration::from_millis(250);
 /// The interval between inspections.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The maximum number of waiters and holders read per inspection: if each waiter read the whole
+/// The maximum number of waiters and holders read per inspection. If each waiter read the whole
 /// queue, the server's work per second would grow with the square of the queue length.
 const SEEN: u32 = 100;
 
-/// A line that is rewritten in place; prints nothing if stderr is not a terminal.
+/// A line on stderr that is rewritten in place. Prints nothing if stderr is not a terminal.
 pub(crate) struct Progress {
     on: bool,
     shown: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Progress {
 /// The queue state shown in the line.
 struct Place<'a> {
     key: &'a str,
-    /// Our position, from 1, if among the waiters read.
+    /// Our position in the queue, from 1; `None` if we are not among the waiters that were read.
     place: Option<usize>,
     waiting: u64,
     holding: u64,
@@ -113,7 +113,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Returns a name for people.
+/// Returns a holder's or waiter's label or id, for people.
 pub(crate) fn name(participant: &Participant) -> &str {
     participant.label.as_deref().filter(|label| !label.is_empty()).unwrap_or(&participant.member)
 }
@@ -122,8 +122,8 @@ fn unavailable(key: &str, error: &LockError) -> String {
     text::one_line(&format!("waiting for {key}: {error}"))
 }
 
-/// Cuts a line that would wrap, since only one line can be rewritten. A terminal of unknown width
-/// reports 0 columns.
+/// Cuts a line that is wider than the terminal, since only one line can be rewritten. A terminal of
+/// unknown width reports 0 columns.
 fn fitted(line: &str, columns: usize) -> String {
     match columns {
         0 => line.to_owned(),

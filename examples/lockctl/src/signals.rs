@@ -16,7 +16,7 @@ const LAST: i32 = if cfg!(target_os = "linux") { 64 } else { 31 };
 const RESERVED: std::ops::RangeInclusive<i32> =
     32..=if cfg!(target_env = "musl") { 34 } else { 33 };
 
-/// Signals that are not caught.
+/// The signals that `lockctl` does not catch.
 const LEFT_ALONE: [Signal; 12] = [
     // They cannot be caught.
     Signal::KILL,
@@ -36,10 +36,10 @@ const LEFT_ALONE: [Signal; 12] = [
     Signal::TTOU,
 ];
 
-/// Signals whose default action does not end a process. Only CMD needs them.
+/// The signals whose default action does not end a process. Only CMD needs them.
 const HARMLESS: [Signal; 4] = [Signal::CONT, Signal::TSTP, Signal::URG, Signal::WINCH];
 
-/// Receives signals once created; a signal between two calls is kept.
+/// Receives signals from its creation on. A signal that arrives between two calls is kept.
 pub(crate) struct Signals {
     heard: Vec<(i32, unix::Signal)>,
     ignored: u64,
@@ -59,7 +59,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Also catches signals that stop a waiting `lockctl` or have no effect on it.
+    /// Also catches, for CMD, the signals that only stop a process or have no effect by default.
     pub(crate) fn listen_for_command(&mut self) -> io::Result<()> {
         HARMLESS.iter().try_for_each(|signal| self.hear(signal.as_raw()))
     }
@@ -71,12 +71,12 @@ impl Signals {
         Ok(())
     }
 
-    /// Returns the next signal number.
+    /// Waits for the next signal, and returns its number.
     pub(crate) async fn next(&mut self) -> i32 {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Returns a signal number that has already arrived.
+    /// Returns the number of a signal that has already arrived, if any.
     pub(crate) fn pending(&mut self) -> Option<i32> {
         match self.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(number) => Some(number),
@@ -94,17 +94,18 @@ impl Signals {
     }
 }
 
-/// Whether the terminal has sent this signal to our children as well: Ctrl-C reaches the whole
-/// foreground group. A `kill -INT` looks the same; in the foreground of a terminal it is treated as
-/// Ctrl-C, because a command that receives the signal twice often takes the second as "at once,
-/// without cleanup".
+/// Returns true if the terminal has sent this signal to our children as well: Ctrl-C reaches the
+/// whole foreground group. A `kill -INT` looks the same; in the foreground of a terminal it is
+/// treated as Ctrl-C, because a command that receives the signal twice often takes the second as
+/// "at once, without cleanup".
 pub(crate) fn came_from_terminal(number: i32) -> bool {
     [Signal::INT, Signal::QUIT, Signal::TSTP, Signal::WINCH].iter().any(|it| it.as_raw() == number)
         && File::open("/dev/tty")
             .is_ok_and(|terminal| tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// The signals ignored in this process, bit n-1 for signal n. 0 without `/proc`.
+/// Returns a set of the signals that this process ignores: bit n-1 for signal n. Empty without
+/// `/proc`.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

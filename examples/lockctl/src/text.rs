@@ -1,7 +1,7 @@
 //! Foreign text, made safe for a single terminal line.
 
-/// Escapes unprintable characters: a line break would fake a second message, and others control the
-/// terminal or disguise a name.
+/// Escapes unprintable characters, because a line break would fake a second message, and others
+/// control the terminal or disguise a name.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -45,7 +45,8 @@ pub(crate) fn without_password(url: &str) -> String {
     shown
 }
 
-/// Unix socket URLs have the password in the query: `redis+unix:///path?pass=secret`.
+/// Removes a password from a query parameter, where URLs of Unix sockets have it:
+/// `redis+unix:///path?pass=secret`.
 fn without_value(parameter: &str) -> String {
     match parameter.find("pass=") {
         Some(at) => format!("{}***", &parameter[..at + "pass=".len()]),

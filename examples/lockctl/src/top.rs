@@ -62,7 +62,7 @@ fn failed(error: &io::Error) -> Failure {
 /// Returns the pause after this survey.
 fn pause(look: &Look) -> Duration {
     match look.trouble {
-        // The duration was a timeout.
+        // After an error, the survey's duration was a timeout.
         Some(_) => PERIOD,
         None => PERIOD.max(PAUSE * look.took),
     }
@@ -85,7 +85,7 @@ impl Drop for Screen {
     }
 }
 
-/// An update for the screen.
+/// An update for the screen: a new survey, or a new inspection of one lock.
 enum Sight {
     All(Look),
     One(one::Look),
@@ -130,7 +130,7 @@ async fn on_screen(
     }
 }
 
-/// The error from a closed terminal.
+/// The error code that reads and writes on a closed terminal return.
 const EIO: Option<i32> = Some(rustix::io::Errno::IO.raw_os_error());
 
 /// Surveys all locks, or inspects the selected lock, until the receiver is dropped.

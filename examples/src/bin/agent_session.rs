@@ -20,14 +20,14 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 use lock_axum::{FencingToken, LockHandle, LockScopeLayer, Locks, lock_by};
 use tokio::net::TcpListener;
 
-/// Replace this with your database.
+/// The turns of each session. Replace this with your database.
 #[derive(Clone, Default)]
 struct Transcripts(Arc<Mutex<HashMap<u64, Transcript>>>);
 
 #[derive(Default)]
 struct Transcript {
     turns: Vec<String>,
-    /// The last started hold's token.
+    /// The fencing token of the last hold that has started.
     token: Option<FencingToken>,
 }
 
@@ -58,8 +58,8 @@ async fn turn(
 }
 
 impl Transcripts {
-    /// Raises the token, and then counts the turns: in SQL `UPDATE … SET token = $1 … AND token <
-    /// $1` before the `SELECT`.
+    /// Records the hold's token, so that no earlier hold can write, and returns the number of turns
+    /// so far. In SQL: `UPDATE … SET token = $1 … AND token < $1` before the `SELECT`.
     fn begin(&self, session: u64, token: FencingToken) -> Result<usize, &'static str> {
         let mut all = self.all();
         let transcript = all.entry(session).or_default();

@@ -29,12 +29,13 @@ impl Lockable for Document {
     }
 }
 
-/// Other requests may read the document at the same time, but not write it.
+/// Reads the document. Other requests may read it at the same time, but not write it.
 async fn show(document: ReadLocked<Path<Document>>, State(files): State<Files>) -> String {
     files.read(document.id).await
 }
 
-/// The body is read first, so a slow upload does not block readers.
+/// Writes the document. The body is read before the lock is acquired, so that a slow upload does
+/// not block readers.
 async fn replace(
     State(files): State<Files>,
     put: LockedBody<Path<Document>, String, mode::Write>,

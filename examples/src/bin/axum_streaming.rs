@@ -28,7 +28,7 @@ impl Lockable for Export {
     }
 }
 
-/// Returns at once; the body is generated afterwards.
+/// Responds at once. The body is generated afterwards, while the lock is held.
 async fn export(export: Locked<Path<Export>>) -> Body {
     let token = export.fencing_token();
     Body::from_stream(stream::unfold(1, move |line| async move {

@@ -25,7 +25,7 @@ use lock_tower::ByExtension;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
-/// An authenticated client.
+/// An authenticated client, whose plan limits the number of concurrent streams.
 #[derive(Clone)]
 struct Tenant {
     name: String,
@@ -47,7 +47,7 @@ struct Wish {
     count: u32,
 }
 
-/// Returns at once; the permit is held until the last word.
+/// Responds at once with a stream of words. The permit is held until the last word was sent.
 async fn words(
     State(upstream): State<Upstream>,
     Extension(tenant): Extension<Tenant>,
@@ -66,7 +66,7 @@ async fn words(
 #[derive(Clone, Default)]
 struct Upstream(Arc<Mutex<HashMap<String, u32>>>);
 
-/// An open call, closed on drop.
+/// An open call to the upstream, closed on drop.
 struct Call {
     upstream: Upstream,
     tenant: String,

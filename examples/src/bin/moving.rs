@@ -33,22 +33,24 @@ async fn compare_and_delete(redis: &mut MultiplexedConnection, value: &str) -> R
     cmd("EVAL").arg(script).arg(1).arg(LOCK).arg(value).query_async(redis).await
 }
 
-/// The work: reads, waits, writes.
+/// Does the work: reads, waits, writes.
 async fn pay(redis: &mut MultiplexedConnection) -> RedisResult<()> {
     let paid: Option<u32> = cmd("GET").arg(PAID).query_async(redis).await?;
     tokio::time::sleep(Duration::from_millis(50)).await;
     cmd("SET").arg(PAID).arg(paid.unwrap_or(0) + 1).query_async(redis).await
 }
 
-/// A turn with the old lock: all processes before the migration, and old processes during it.
+/// Takes a turn with the old lock, as all processes do before the migration, and old processes
+/// during it.
 async fn old_turn(redis: &mut MultiplexedConnection, value: &str) -> RedisResult<()> {
     set_nx(redis, value).await?;
     pay(redis).await?;
     compare_and_delete(redis, value).await
 }
 
-/// The intermediate step: the new lock, with a queue for new processes, and inside it the old lock.
-/// After the last old process has stopped, call `pay` instead of `old_turn`.
+/// Takes a turn in the intermediate step of the migration: with the new lock, in whose queue new
+/// processes wait, and inside it the old lock. After the last old process has stopped, call `pay`
+/// instead of `old_turn`.
 async fn new_turn(
     redis: &mut MultiplexedConnection,
     value: &str,

@@ -24,7 +24,8 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 /// Replace this with your service; this example needs no code generation.
 struct Checks;
 
-/// The code, the sentence, and as metadata `lock-code` and a retry hint.
+/// Returns the refusal as a gRPC status: the code, the sentence, and as metadata `lock-code` and a
+/// retry hint.
 fn refused(error: LockError) -> Status {
     Status::from_header_map(&error.grpc_trailers()).expect("it has a status")
 }
@@ -46,7 +47,7 @@ impl Health for Checks {
     type WatchStream =
         std::pin::Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
-    /// The lock is held until the response has been sent.
+    /// Responds to a check. The lock is held until the response has been sent.
     async fn check(
         &self,
         request: Request<HealthCheckRequest>,
@@ -55,8 +56,8 @@ impl Health for Checks {
         Ok(Response::new(healthy()))
     }
 
-    /// The lock is held until the stream has ended. If the lock is lost earlier, the stream ends
-    /// with ABORTED.
+    /// Responds with a stream. The lock is held until the stream has ended. If the lock is lost
+    /// earlier, the stream ends with ABORTED.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,

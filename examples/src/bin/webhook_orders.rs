@@ -27,7 +27,7 @@ struct Event {
     version: u64,
 }
 
-/// Replace this with your database.
+/// The orders and the events. Replace this with your database.
 #[derive(Clone, Default)]
 struct Orders(Arc<Mutex<Tables>>);
 
@@ -39,7 +39,7 @@ struct Tables {
 
 #[derive(Default)]
 struct Order {
-    /// The last started hold's token.
+    /// The fencing token of the last hold that has started.
     token: Option<FencingToken>,
     version: Option<u64>,
 }

@@ -19,12 +19,12 @@ impl Scratch {
         Self(directory)
     }
 
-    /// The path of a file.
+    /// Returns the path of a file.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// The path of the offices' database.
+    /// Returns the path of the offices' database.
     pub(crate) fn database(&self) -> String {
         self.path("seats.sqlite").to_str().expect("its name is UTF-8").to_owned()
     }

@@ -23,12 +23,12 @@ struct Line<'a> {
     /// Milliseconds since 1970.
     time_ms: u64,
     took_ms: u64,
-    /// A round trip to the server.
+    /// The duration of a ping to the server; `None` if it failed.
     ping_ms: Option<f64>,
     /// The number of held or awaited locks.
     busy: usize,
     waiting: u64,
-    /// Whether there are more.
+    /// True if there are more locks than `busy`.
     is_cut: bool,
     /// Why some or all locks are missing.
     error: Option<String>,
@@ -41,7 +41,7 @@ struct Busy<'a> {
     lock: &'a str,
     waiting: u64,
     holding: u64,
-    /// The first holder.
+    /// The first of the lock's holders.
     holder: Option<Who<'a>>,
     next: Option<Who<'a>>,
 }

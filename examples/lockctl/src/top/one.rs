@@ -32,17 +32,17 @@ impl Look {
     }
 }
 
-/// An inspected lock.
+/// A lock that the screen shows alone, with its holders and waiters.
 #[derive(Debug)]
 pub(super) struct One {
     pub(super) name: String,
     /// The last inspection, with time and duration.
     pub(super) last: Option<(LockInspection, Instant, Duration)>,
     pub(super) processes: Processes,
-    /// Why there is no later inspection.
+    /// The error since the last inspection, if any: why there is no later inspection.
     pub(super) trouble: Option<LockError>,
     turns: Turns,
-    /// The first waiter shown, as an index.
+    /// The index of the first waiter that the screen shows.
     pub(super) from: usize,
 }
 
@@ -74,7 +74,7 @@ impl One {
     }
 }
 
-/// Observed queue turns.
+/// How often the first waiter has changed, and over which time.
 #[derive(Debug, Default)]
 struct Turns {
     began: Option<Instant>,
@@ -100,7 +100,8 @@ impl Turns {
         self.waiters = waiters;
     }
 
-    /// Returns the length of a turn, after at least two turns: the first was observed only in part.
+    /// Returns the mean length of a turn, after at least two turns, because the first was observed
+    /// only in part.
     fn each(&self) -> Option<Duration> {
         let (began, last) = (self.began?, self.last?);
         (self.count >= 2).then(|| last.duration_since(began) / self.count)

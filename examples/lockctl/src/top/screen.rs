@@ -253,7 +253,8 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), below);
 }
 
-/// The last survey's age and the round trip to the server, or why there is no later survey.
+/// Returns a line with the age of the last survey and the duration of a ping, or why there is no
+/// later survey.
 fn state_line(
     trouble: Option<&str>,
     last: Option<(Instant, Option<Duration>)>,

@@ -11,21 +11,21 @@ use crate::busy::{self, Look};
 /// The number of rows per page key.
 const PAGE: usize = 10;
 
-/// The screen state.
+/// What the screen shows, and what the user has selected.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) order: Order,
     /// The last survey that did not fail completely, sorted.
     pub(super) look: Option<Look>,
-    /// Why there is no later survey.
+    /// The error of the latest survey, if any: why some or all locks are missing or old.
     pub(super) trouble: Option<String>,
     pub(super) selected: usize,
     /// The peaks since `top` started, and whether they are shown instead of the last survey.
     pub(super) peaks: Peaks,
     pub(super) shows_peaks: bool,
-    /// The inspected lock.
+    /// The lock that is shown alone; `None` while the list is shown.
     pub(super) one: Option<One>,
-    /// The lock name being typed.
+    /// The lock name that the user is typing; `None` if the user is not.
     pub(super) typed: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl View {
         Self { order, look, trouble, selected: 0, peaks, shows_peaks, one, typed }
     }
 
-    /// Returns the lock to inspect.
+    /// Returns the name of the lock to inspect; `None` while the list is shown.
     pub(super) fn wanted(&self) -> Option<String> {
         self.one.as_ref().map(|one| one.name.clone())
     }
@@ -61,7 +61,8 @@ impl View {
         }
     }
 
-    /// Handles a key; returns whether to continue.
+    /// Handles a pressed key, or a resized terminal (`None`). Returns false if the user wants to
+    /// quit.
     pub(super) fn press(&mut self, key: Option<KeyEvent>) -> bool {
         let Some(key) = key else { return true };
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {

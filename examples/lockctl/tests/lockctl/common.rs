@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// A time limit for events that are immediate on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// The server shared by tests that do not change it; each test has its own key.
+/// Returns the server shared by tests that do not change it; each test has its own key.
 pub(crate) fn server() -> &'static RedisServer {
     static SERVER: OnceLock<RedisServer> = OnceLock::new();
     SERVER.get_or_init(RedisServer::start)

@@ -87,7 +87,7 @@ impl Terminal {
         self.user.write_all(keys.as_bytes()).expect("it can be written");
     }
 
-    /// The lines of the screen.
+    /// Returns the lines of the screen.
     pub(crate) fn lines(&self) -> Vec<String> {
         let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         screen.screen().rows(0, COLUMNS.get()).collect()

@@ -18,8 +18,8 @@ use crate::status::Line;
 /// The delay before the page shows a change by another process; own changes show at once.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The delay between a stir and the poll: simultaneous changes are shown together, and a buyer who
-/// just joined the queue is included.
+/// The delay between a change by this process and the poll, so that simultaneous changes are shown
+/// together, and a buyer who just joined the queue is included.
 const GATHER: Duration = Duration::from_millis(25);
 
 /// The maximum duration of a poll: after it, the page shows that the server is unavailable.
@@ -68,7 +68,7 @@ pub(crate) struct Board {
 }
 
 struct Shared {
-    /// Seats just changed by this process.
+    /// The seats just changed by this process, which the next poll reads.
     stirred: Mutex<BTreeSet<u32>>,
     wake: Notify,
     watchers: Arc<Semaphore>,
@@ -96,7 +96,7 @@ impl Board {
         self.shared.wake.notify_one();
     }
 
-    /// Stirs now, and again when the returned value is dropped.
+    /// Marks a seat as changing now, and again when the returned value is dropped.
     pub(crate) fn stirring(&self, seat: u32) -> Stirring {
         self.stir(seat);
         Stirring { board: self.clone(), seat }
@@ -131,7 +131,7 @@ impl Shared {
     }
 }
 
-/// Stirs a seat on drop, also when a buyer disconnects.
+/// Marks a seat as changing when it is dropped, also when a buyer disconnects.
 pub(crate) struct Stirring {
     board: Board,
     seat: u32,
@@ -147,7 +147,7 @@ impl Drop for Stirring {
 pub(crate) struct Watcher {
     hall: watch::Receiver<Arc<Hall>>,
     known: Option<Arc<Hall>>,
-    /// Whether the board is outdated because the first poll has not happened yet.
+    /// True if the board is outdated, because the first poll has not happened yet.
     waits: bool,
     _permit: OwnedSemaphorePermit,
 }
@@ -179,13 +179,13 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Waits for the next poll; `false` when the board has closed.
+    /// Waits for the next poll. Returns false when the board has closed.
     pub(crate) async fn changed(&mut self) -> bool {
         self.hall.changed().await.is_ok()
     }
 
-    /// The number of waiters ahead of this waiter, from a poll that began after `since`; `None` if
-    /// the waiter was not found. With several waiters of that name, the largest number.
+    /// Returns the number of waiters ahead of this waiter, from a poll that began after `since`;
+    /// `None` if the waiter was not found. With several waiters of that name, the largest number.
     pub(crate) fn ahead(&self, waiter: &str, since: Instant) -> Option<u64> {
         let hall = self.hall.borrow();
         let index = self.seat as usize - 1;

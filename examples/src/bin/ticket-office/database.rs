@@ -14,7 +14,8 @@ use tokio::task::JoinError;
 /// The maximum wait of a write for writes on other connections, and of a query for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// `token` is the highest fencing token seen for the seat; once sold, the token of the sale.
+/// The table of seats. `token` is the highest fencing token seen for the seat; once sold, the token
+/// of the sale.
 const SCHEMA: &str = "\
 CREATE TABLE IF NOT EXISTS seats (
     seat  INTEGER PRIMARY KEY,
@@ -102,7 +103,7 @@ fn prepare(connection: &mut Connection, seats: u32) -> rusqlite::Result<()> {
 pub(crate) struct DatabaseError(String);
 
 impl DatabaseError {
-    /// Describes the error in terms of the flag.
+    /// Describes the error with the flag that set the path, so that the user knows what to change.
     pub(crate) fn about(&self, path: Option<&Path>) -> String {
         let path = path.map_or("in memory".into(), Path::to_string_lossy);
         format!("--database {path}: {self}")

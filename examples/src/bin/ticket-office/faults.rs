@@ -28,7 +28,7 @@ use crate::problem::Problem;
 pub(crate) const NAME: &str = "TICKET_OFFICE_FAULTS_BUYER";
 pub(crate) const REDIS: &str = "TICKET_OFFICE_FAULTS_REDIS";
 
-/// A fault, or the end of a fault.
+/// What a visitor does to a buyer's process: a fault, or the end of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Fault {
@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     Reconnect,
 }
 
-/// The panel's routes.
+/// Returns the panel's routes.
 pub(crate) fn routes() -> Router<Office> {
     Router::new()
         .route("/faults/buyers", post(start))
@@ -53,19 +53,19 @@ fn crew(office: &Office) -> Result<&Crew, Problem> {
     office.faults.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "faults-off", off))
 }
 
-/// `GET /faults`
+/// `GET /faults`: returns the panel.
 async fn panel(State(office): State<Office>) -> Result<Json<Panel>, Problem> {
     Ok(Json(crew(&office)?.panel()))
 }
 
-/// `POST /faults/buyers`
+/// `POST /faults/buyers`: starts another buyer.
 async fn start(State(office): State<Office>) -> Result<(StatusCode, Json<Panel>), Problem> {
     let crew = crew(&office)?;
     crew.start().await?;
     Ok((StatusCode::CREATED, Json(crew.panel())))
 }
 
-/// `POST /faults/buyers/{number}/{fault}`: in effect before the response.
+/// `POST /faults/buyers/{number}/{fault}`: applies the fault before it responds.
 async fn fault(
     State(office): State<Office>,
     Path((number, fault)): Path<(u32, Fault)>,

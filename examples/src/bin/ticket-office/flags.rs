@@ -125,12 +125,12 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    /// The Redis to use; `REDIS_URL=` means none.
+    /// Returns the Redis to use; `REDIS_URL=` means none.
     pub(crate) fn redis(&self) -> Option<&str> {
         self.faults_redis.as_deref().or(self.redis.as_deref()).filter(|url| !url.is_empty())
     }
 
-    /// The Redis for the fault panel, if the panel is on.
+    /// Returns the Redis for the fault panel, if the panel is on.
     ///
     /// # Errors
     /// A sentence, if the panel must not be on.
@@ -154,7 +154,7 @@ impl Flags {
         self.listen.ip().is_loopback()
     }
 
-    /// The buyer's name, if this process is a buyer.
+    /// Returns the buyer's name, if this process is a buyer.
     pub(crate) fn buyer(&self) -> Option<&str> {
         self.faults_buyer.as_deref()
     }
@@ -163,7 +163,7 @@ impl Flags {
         self.lease
     }
 
-    /// The database file; `None` for an in-memory database.
+    /// Returns the database file; `None` for an in-memory database.
     pub(crate) fn database(&self) -> Option<PathBuf> {
         match &self.database {
             Some(path) if path == IN_MEMORY => None,
@@ -172,12 +172,12 @@ impl Flags {
         }
     }
 
-    /// The lock options for each seat.
+    /// Returns the lock options for each seat.
     pub(crate) fn options(&self) -> LockOptions {
         LockOptions::new().wait(self.max_wait).lease(self.lease).queue_limit(self.queue_limit)
     }
 
-    /// The payment time unless the order overrides it.
+    /// Returns the payment time unless the order overrides it.
     pub(crate) fn pay(&self) -> Duration {
         Duration::from_millis(self.pay_ms)
     }

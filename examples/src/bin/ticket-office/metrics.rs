@@ -12,12 +12,14 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use crate::office::{self, Office};
 
-/// A free lock takes a round trip, less than a millisecond.
+/// The bucket limits for waits, in seconds. A free lock takes a round trip, less than a
+/// millisecond.
 const SECONDS: [f64; 17] = [
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
     10.0, 30.0,
 ];
-/// Below 0, a request waited longer than predicted.
+/// The bucket limits for the error of a predicted wait, in seconds. Below 0, a request waited
+/// longer than predicted.
 const ERRORS: [f64; 13] =
     [-10.0, -5.0, -1.0, -0.5, -0.1, -0.02, 0.0, 0.02, 0.1, 0.5, 1.0, 5.0, 10.0];
 const PLACES: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
@@ -109,7 +111,7 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
         .set_buckets_for_metric(Matcher::Suffix("_length".into()), &PLACES)
 }
 
-/// `GET /metrics`
+/// `GET /metrics`: returns all metrics in Prometheus text format.
 pub(crate) async fn metrics(State(office): State<Office>) -> Response {
     let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     (kind, office.metrics.render(&office)).into_response()

@@ -33,7 +33,7 @@ struct Body {
 pub(crate) struct Order {
     pub(crate) buyer: String,
     pub(crate) pay: Duration,
-    /// When the wait began.
+    /// When the order arrived, from which the wait is counted.
     pub(crate) asked: Instant,
 }
 
@@ -54,8 +54,8 @@ impl FromRequest<Office> for Order {
     }
 }
 
-/// The refusal for a bad body: an oversized body and a wrong content type have specific statuses,
-/// all other errors are 422.
+/// Returns the refusal for a bad body: an oversized body and a wrong content type have specific
+/// statuses, all other errors are 422.
 fn unreadable(rejection: &JsonRejection) -> Problem {
     match rejection.status() {
         StatusCode::BAD_REQUEST => Problem::bad_order(rejection.body_text()),

@@ -7,15 +7,15 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTE
 
 use crate::office::Office;
 
-/// The page loads only from the same origin and has nothing inline: a name mistaken for markup
-/// could do nothing.
+/// The content security policy of the page. The page loads only from the same origin and has
+/// nothing inline, so a name mistaken for markup could do nothing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The link to the lock pages, if they are served.
 const LOCKS: &str = "  <p><a href=\"/locks\">All locks with holders and queues</a></p>\n";
 
-/// `GET /`
+/// `GET /`: returns the page.
 pub(crate) async fn html(State(office): State<Office>) -> Response {
     let html = include_str!("page.html");
     match office.shows_locks {
@@ -24,17 +24,17 @@ pub(crate) async fn html(State(office): State<Office>) -> Response {
     }
 }
 
-/// `GET /page.css`
+/// `GET /page.css`: returns the style sheet.
 pub(crate) async fn css() -> Response {
     file("text/css; charset=utf-8", include_str!("page.css"))
 }
 
-/// `GET /page.js`
+/// `GET /page.js`: returns the script of the page.
 pub(crate) async fn js() -> Response {
     file("text/javascript; charset=utf-8", include_str!("page.js"))
 }
 
-/// `GET /faults.js`
+/// `GET /faults.js`: returns the script of the fault panel.
 pub(crate) async fn faults_js() -> Response {
     file("text/javascript; charset=utf-8", include_str!("faults.js"))
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::database::DatabaseError;
 use crate::say;
 
-/// More than the size of any refusal or ticket, in bytes.
+/// Maximum size of a response body to convert, in bytes: more than any refusal or ticket.
 const MAX_BODY: usize = 64 << 10;
 
 /// A refusal, with a code for programs and a sentence for people.
@@ -59,7 +59,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The response for a lock error, rendered by the lock layer.
+/// Returns the response for a lock error, rendered by the lock layer.
 pub(crate) fn of_locks(error: impl Into<LockError>) -> Response {
     error.into().into_response()
 }

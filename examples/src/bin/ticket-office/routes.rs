@@ -13,8 +13,9 @@ use crate::office::{self, Office};
 use crate::order::MAX_BYTES;
 use crate::{buying, events, faults, metrics, page, status, waiting};
 
-/// The office's routes. The lock pages are at `/locks`, for visitors on this machine, because they
-/// show all buyers' names. Event streams end with `end`. A purchase is served `once`.
+/// Creates the office's routes. The lock pages are at `/locks`, for visitors on this machine,
+/// because they show all buyers' names. Event streams end when `end` is cancelled. `once` is the
+/// layer that serves each purchase only once.
 pub(crate) fn routes(office: Office, once: IdempotencyLayer, end: CancellationToken) -> Router {
     let shows_locks = office.shows_locks;
     let locks = Dashboard::new(office.locks.clone()).until(end);

@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use crate::database::{Database, DatabaseError};
 
-/// Raising the token when a purchase *begins* makes the write safe: if only the write raised it, a
-/// holder without the lock could still write between the new holder's read and write.
+/// Begins a purchase: raises the token of a free seat. This makes the write safe: if only the write
+/// raised the token, a holder without the lock could still write between the new holder's read and
+/// write.
 const BEGIN: &str = "UPDATE seats SET token = ?2 WHERE seat = ?1 AND buyer IS NULL AND token < ?2";
 
 const BUYER: &str = "SELECT buyer FROM seats WHERE seat = ?1";
@@ -25,11 +26,11 @@ const ALL: &str = "SELECT seat, buyer, token FROM seats WHERE seat <= ?1 ORDER B
 pub(crate) struct Seat {
     pub(crate) seat: u32,
     pub(crate) buyer: Option<String>,
-    /// The sale's token.
+    /// The fencing token of the sale; `None` if the seat is free.
     pub(crate) token: Option<i64>,
 }
 
-/// The state of a seat when a purchase begins.
+/// The result of beginning a purchase.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
     Free,
@@ -79,7 +80,8 @@ impl Seats {
             .await
     }
 
-    /// Checks whether the seat is free; if so, no older holder can sell it afterwards.
+    /// Begins a purchase: if the seat is free, records the token, so that no older holder can sell
+    /// the seat afterwards.
     pub(crate) async fn begin(
         &self,
         seat: u32,

@@ -14,10 +14,10 @@ use crate::flags::MAX_PAY;
 use crate::office::Office;
 use crate::say;
 
-/// The time for everything in a purchase except paying, and for responses still being sent.
+/// The time allowed for everything in a purchase except paying, and for responses still being sent.
 const LAST: Duration = Duration::from_secs(5);
 
-/// SIGTERM and Ctrl-C; a signal that arrives while no task waits for it is kept.
+/// Receives SIGTERM and Ctrl-C. A signal that arrives while no task waits for it is kept.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,

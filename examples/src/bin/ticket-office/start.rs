@@ -22,7 +22,7 @@ use crate::shutdown::{self, Signals};
 /// clap's exit code for a bad value.
 const USAGE: u8 = 2;
 
-/// Why the office cannot open.
+/// Why the office cannot open, with an exit code.
 pub(crate) struct Failure {
     code: u8,
     message: String,

@@ -24,7 +24,7 @@ impl Line {
         self.holder.is_none() && self.waiters.is_empty()
     }
 
-    /// The number of waiters ahead of the last waiter with this name.
+    /// Returns the number of waiters ahead of the last waiter with this name.
     pub(crate) fn ahead(&self, waiter: &str) -> Option<u64> {
         self.waiters.iter().rposition(|name| name == waiter).map(|place| place as u64)
     }
@@ -39,17 +39,17 @@ impl From<LockInspection> for Line {
     }
 }
 
-/// The buyer's name, stored as the label.
+/// Returns the buyer's name, stored as the label.
 fn name(participant: &Participant) -> String {
     participant.label.as_deref().unwrap_or(&participant.member).to_owned()
 }
 
-/// `GET /seats`
+/// `GET /seats`: returns all seats.
 pub(crate) async fn seats(State(office): State<Office>) -> Result<Json<Vec<Seat>>, Problem> {
     Ok(Json(office.seats.all().await?))
 }
 
-/// `GET /seats/{id}/line`
+/// `GET /seats/{id}/line`: returns the holder and the waiters of a seat's lock.
 pub(crate) async fn line(seat: SeatId, State(office): State<Office>) -> Response {
     match office::line(&office.locks, seat.0).await {
         Ok(inspection) => Json(Line::from(inspection)).into_response(),
@@ -57,7 +57,7 @@ pub(crate) async fn line(seat: SeatId, State(office): State<Office>) -> Response
     }
 }
 
-/// `GET /healthz`
+/// `GET /healthz`: returns whether the office can sell at all.
 pub(crate) async fn health(State(office): State<Office>) -> Response {
     if let Err(error) = office.locks.ping().await {
         return problem::of_locks(error);

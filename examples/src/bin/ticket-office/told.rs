@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::problem::Problem;
 
-/// A purchase stage.
+/// A stage of a purchase, as the buyer is informed of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stage {
     Begun,

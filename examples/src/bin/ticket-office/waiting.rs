@@ -50,8 +50,8 @@ struct Waiting {
     stirring: Stirring,
 }
 
-/// A middleware around [`buy`] that sends the stages and the response as events once the purchase
-/// has begun.
+/// A middleware around [`buy`]. Once the purchase has begun, it sends the stages and the response
+/// as events.
 pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
     let (told, mut stages) = Told::new();
     request.extensions_mut().insert(told);
@@ -85,7 +85,7 @@ pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
     Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
-/// The event for a stage; `None` for a purchase that has just begun.
+/// Returns the event for a stage; `None` for a purchase that has just begun.
 fn event(stage: &Stage) -> Option<Result<Event, axum::Error>> {
     let event = Event::default();
     match stage {
@@ -125,7 +125,7 @@ pub(crate) async fn buy(
     }
 }
 
-/// A change for a waiting buyer.
+/// What happens next to a waiting buyer.
 enum Step {
     Place(Place),
     Turn(LockGuard),

@@ -15,7 +15,7 @@ use crate::seats::{Begun, Seats};
 /// The pause after a refusal.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Takes turns until the seat is sold for good, or the office has exited.
+/// Takes turns at the seat until it is sold for good, or the office has exited.
 pub(crate) async fn run(name: &str, locks: Locks, seats: Seats, flags: &Flags) {
     let turns = async {
         loop {

@@ -145,7 +145,7 @@ impl Shared {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` if there is no such process.
+    /// Applies a fault to a buyer's process; `None` if there is no such process.
     fn fault(&self, number: u32, fault: Fault) -> Option<io::Result<()>> {
         let mut running = self.running();
         let process = running.buyers.get_mut(&number)?;

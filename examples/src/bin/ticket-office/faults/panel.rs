@@ -19,17 +19,17 @@ const MOST_SHOWN: usize = 12;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "kebab-case")]
 pub(super) enum Report {
-    /// No report yet.
+    /// The process has not reported anything yet.
     Starting,
-    /// Waits for the seat.
+    /// The buyer waits for the seat's lock.
     Waiting,
-    /// Holds the seat's lock, and pays.
+    /// The buyer holds the seat's lock, and pays.
     Paying { token: u64 },
-    /// Has written, and returned the seat.
+    /// The buyer has written the sale, and returned the seat.
     Written { token: u64 },
     /// The database refused the write: a holder with a newer token was there.
     Refused { token: u64 },
-    /// Was not served.
+    /// The buyer was not served, because of an error.
     NotServed { detail: String },
     /// A visitor has bought the seat for good.
     Sold,
@@ -48,7 +48,7 @@ struct Buyer {
     last: Report,
 }
 
-/// A report, with the buyer.
+/// A report in the list, with the buyer who made it.
 #[derive(Debug, Clone, Serialize)]
 struct Entry {
     name: String,
@@ -56,7 +56,7 @@ struct Entry {
     report: Report,
 }
 
-/// The buyers, and their writes.
+/// What the panel shows: the buyers, and the outcomes of their writes.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Panel {
     seat: u32,

@@ -7,7 +7,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A relay; closes all connections on drop.
+/// A TCP relay to Redis. It closes all connections on drop.
 pub(super) struct Relay {
     address: SocketAddr,
     is_cut: watch::Sender<bool>,
