@@ -12,7 +12,7 @@ use crate::server::{bits, together};
 use crate::state::{Bits, Client, Stage, State, node_of};
 use crate::wire::moment;
 
-/// The node that force-releases.
+/// The id of the operator, which force-releases locks and is no node of the model.
 pub(crate) const OPERATOR: u8 = u8::MAX;
 
 impl Locking {
@@ -29,7 +29,7 @@ impl Locking {
                 let Stage::Guard(number) = state.clients[client].stage else {
                     unreachable!("only guards are released");
                 };
-                // The server only knows a batch's hold.
+                // The server only knows the hold of the whole batch.
                 let hold = state.nodes[usize::from(node)].core.held_as(number);
                 let request = self.event(state, node, |core| core.release(number));
                 state.clients[client].stage = match request.request() {
@@ -66,8 +66,8 @@ impl Locking {
                 };
                 let mut told = self.run(state, node, ask, is_late);
                 if matches!(ask, Ask::Renew { .. } | Ask::Confirm { .. } | Ask::Downgrade { .. }) {
-                    // The first end is another member's, and no table reads it in the reply to
-                    // these commands.
+                    // The first end is another member's, and the node's core does not read it in
+                    // the reply to these commands.
                     told.left = 0;
                 }
                 if !is_late && !state.nodes[usize::from(node)].is_dead {
@@ -124,7 +124,8 @@ impl Locking {
             Action::Resubscribe { node } => {
                 state.nodes[usize::from(node)].is_connected = true;
                 self.subscribed(state, node, true);
-                // A grant under way is confirmed; a guard is notified by the next renewal.
+                // A grant under way is confirmed by the node. A guard that has ended is notified by
+                // the next renewal.
                 let core = &state.nodes[usize::from(node)].core;
                 let has_guard = |member: &u8| {
                     let phase = core.phase(self.number(state, *member));
@@ -206,7 +207,7 @@ impl Locking {
         state.clients[client].stage = Stage::Idle;
     }
 
-    /// Makes states equal that only differ in things without any further effect.
+    /// Makes states equal that differ only in what has no further effect.
     fn forget(&self, state: &mut State) {
         // A reply without any news arrives immediately.
         while let Some(at) = state.network.iter().position(|packet| {
@@ -225,7 +226,7 @@ impl Locking {
         }
     }
 
-    /// Whether a guard's owner waits for this packet.
+    /// Returns true if a guard's owner waits for this packet.
     fn is_awaited(&self, state: &State, packet: &Packet) -> bool {
         let Packet::Reply { node, ask, .. } = packet else { return false };
         let Some(left) = given_back(*ask) else { return false };
@@ -236,7 +237,7 @@ impl Locking {
         })
     }
 
-    /// Whether any node would act on this packet.
+    /// Returns true if any node would act on this packet.
     fn matters(&self, state: &State, packet: &Packet) -> bool {
         let phase =
             |member: u8| state.nodes[node_of(member)].core.phase(self.number(state, member));
@@ -273,7 +274,7 @@ impl Locking {
         }
     }
 
-    /// Ends a process: requests may still run, and packets to the process are lost.
+    /// Ends a node's process. Its requests may still run, and packets to it are lost.
     fn crash(&self, state: &mut State, node: u8) {
         state.nodes[usize::from(node)].is_dead = true;
         *state.core(node) = self.core(&self.ids[usize::from(node)]);
@@ -294,7 +295,8 @@ impl Locking {
     }
 }
 
-/// The members released by a release or a leave.
+/// Returns the members that a request releases or takes out of the queue; `None` for other
+/// requests.
 pub(crate) fn given_back(ask: Ask) -> Option<Bits> {
     match ask {
         Ask::Release { member } => Some(1 << member),
@@ -303,12 +305,12 @@ pub(crate) fn given_back(ask: Ask) -> Option<Bits> {
     }
 }
 
-/// Whether a reply only reports execution of the request.
+/// Returns true if a reply only reports that a release or a leave has run.
 fn is_mere_receipt(ask: Ask, told: &Told) -> bool {
     given_back(ask).is_some() && !has_news(told)
 }
 
-/// Whether a reply reports more than the request's outcome.
+/// Returns true if a reply reports more than the request's outcome, such as grants.
 fn has_news(told: &Told) -> bool {
     !told.grants.is_empty() || told.more
 }

@@ -18,10 +18,10 @@ const COUNTER: u64 = GREETED_US + 500;
 pub(crate) enum Server {
     Queue {
         state: QueueState,
-        /// The counter for tokens and positions.
+        /// The counter for tokens and positions, shared by all locks of a server.
         counter: Option<u64>,
     },
-    /// The state in the layout shared with JVMs.
+    /// The state of a lock in the layout shared with JVMs.
     Redisson(LockState),
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// The holds with unexpired leases.
+    /// Returns the holds with unexpired leases.
     pub(crate) fn live(&self) -> impl Iterator<Item = &Held<Id>> {
         self.holds.iter().filter(|held| held.is_live)
     }
@@ -43,12 +43,12 @@ impl Books {
         self.live().find(|held| held.member == member)
     }
 
-    /// The total weight of all live holds.
+    /// Returns the total weight of all live holds.
     pub(crate) fn used(&self) -> u64 {
         self.live().map(|held| held.weight).sum()
     }
 
-    /// The remaining lease.
+    /// Returns the remaining lease of a hold, in ms.
     pub(crate) fn left(&self, held: &Held<Id>) -> u32 {
         held.ends_ms.unwrap_or(0).saturating_sub(self.now_ms) as u32
     }
@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    /// Whether the fast path serves an acquire.
+    /// Returns true if the fast path serves an acquire, because the lock is free.
     pub(crate) fn is_free(&self) -> bool {
         matches!(self, Self::Queue { state, .. } if state.lock_key.is_none())
     }
@@ -99,7 +99,7 @@ impl Server {
         Books { holds, now_ms }
     }
 
-    /// The members served within a hold of everything, in order.
+    /// Returns the members served within a hold of everything, in order.
     pub(crate) fn run(&self, model: &Locking) -> Vec<Id> {
         let Self::Queue { state, .. } = self else { return Vec::new() };
         let Some((holder, _)) = state.stored_holder() else { return Vec::new() };
@@ -107,7 +107,7 @@ impl Server {
         state.run().iter().map(id).collect()
     }
 
-    /// The members with a position, in order, including skipped members.
+    /// Returns the members with a position, in order, including skipped members.
     pub(crate) fn places(&self, model: &Locking) -> Vec<Id> {
         match self {
             Self::Queue { state, .. } => {
@@ -153,7 +153,7 @@ impl Server {
         }
     }
 
-    /// The next end of a lease or of a waiter's liveness deadline.
+    /// Returns the time of the next end of a lease or of a waiter's liveness deadline.
     pub(crate) fn next_end(&self, now_ms: u64) -> Option<u64> {
         let next = |ends: &mut dyn Iterator<Item = u64>| ends.filter(|at_ms| *at_ms > now_ms).min();
         match self {
@@ -174,7 +174,8 @@ impl Server {
         }
     }
 
-    /// The weight in use as stored by the server: only for parts.
+    /// Returns the weight in use that the server stores in the lock key; `None` unless the lock is
+    /// held in parts (reads or permits).
     pub(crate) fn sum(&self) -> Option<u64> {
         let Self::Queue { state, .. } = self else { return None };
         match state.lock_key.as_ref().map(|lock_key| &lock_key.held) {
@@ -184,7 +185,7 @@ impl Server {
         }
     }
 
-    /// Whether the keys are consistent: L1 and L2 of the protocol.
+    /// Returns true if the lock's keys are consistent: laws L1 and L2 of the protocol.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Queue { state, .. } => {
@@ -203,7 +204,7 @@ impl Server {
         }
     }
 
-    /// Whether every key expires, and none before the content.
+    /// Returns true if every key expires, and no key expires before its content.
     pub(crate) fn is_kept(&self) -> bool {
         match self {
             Self::Queue { state, .. } => {
@@ -219,7 +220,8 @@ impl Server {
                     })
                     && (state.queue.is_empty() || state.queue_ends_ms >= patience)
             }
-            // There, the queue itself and the token do not expire: JVMs expect that.
+            // In Redisson's layout, the queue itself and the token do not expire, because JVMs
+            // expect that.
             Self::Redisson(lock) => {
                 let last = lock.alive.greatest().map(|(at_ms, _)| at_ms + MARGIN_MS);
                 lock.hold.as_ref().is_none_or(|hold| hold.expires_ms.is_some())

@@ -43,7 +43,7 @@ fn broken(
     names.map(|property| property.name).filter(|name| checker.discovery(name).is_some()).collect()
 }
 
-/// Asserts that the first broken law is one of these laws.
+/// Asserts that the shortest path to a broken law breaks one of these laws.
 #[track_caller]
 fn breaks(variant: Variant, budget: Budget, laws: &[&str]) {
     let broken = broken(variant, budget, &[0, 1], &[]);
@@ -139,7 +139,7 @@ fn a_server_that_keeps_a_hold_for_ever_is_seen() {
     breaks(Variant::KeepsForEver, CALM, &[properties::ENDS]);
 }
 
-/// Asserts the same for clients with other demands.
+/// Asserts, for clients with these demands, that the first broken law is one of these laws.
 #[track_caller]
 fn breaks_among(
     variant: Variant,

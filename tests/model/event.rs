@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::model::{Locking, Want};
 
-/// An event required in a model.
+/// An event that must occur somewhere in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     HandedOver,
@@ -26,13 +26,13 @@ pub(crate) enum Event {
     /// A fitting waiter waits behind an unfitting waiter.
     KeptForTheHead,
     Downgraded,
-    /// A command left work for the next command.
+    /// A command left work for the next command, because it may only do so much at once.
     LeftForLater,
     /// A waiter left the queue for a newer waiter.
     Superseded,
     /// A touch found a superseded waiter.
     FoundSuperseded,
-    /// The fast path did not serve an acquire.
+    /// The fast path did not serve an acquire, which was then sent as a script.
     NotServed,
 }
 
@@ -72,7 +72,7 @@ impl Locking {
         Event::ALL.into_iter().filter(|event| met & (1 << *event as u32) != 0).collect()
     }
 
-    /// The events required in a model of this size.
+    /// Returns the events required in a model of this size.
     pub(crate) fn must_meet(&self) -> Vec<Event> {
         let budget = self.scope.budget;
         // Requires two clients able to hold together, and a third to make them wait.

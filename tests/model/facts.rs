@@ -7,7 +7,7 @@ use crate::server::{Said, together};
 use crate::state::{Id, State, Waiting};
 use crate::step::Step;
 
-/// A command, with the waiters before and the state after it.
+/// A command with its effects: the waiters before it, and the state after it.
 pub(crate) struct Facts<'a> {
     pub(crate) step: &'a Step<'a>,
     pub(crate) granted: &'a [Held<Id>],
@@ -50,7 +50,8 @@ impl Evidence for Facts<'_> {
             | Ask::Renew { member }
             | Ask::Confirm { member }
             | Ask::Downgrade { member, .. } => member == named,
-            // A batch's last members end the hold, even if the name is another member's.
+            // The last members of a batch end its hold, even if the hold has the name of another
+            // member.
             Ask::Leave { members, served, .. } => {
                 let members = members & !served;
                 let run = together(self.step.was.run(self.step.model));

@@ -3,8 +3,8 @@
 //!
 //! The server is lockcore's own function, as used by the in-memory store, and in a few scopes the
 //! function of the Redisson layout. The laws are the same for both. The nodes are lockcore's own
-//! tables, without the driver that passes in the time and sends the commands. The limits of the
-//! model:
+//! cores (`node::Core`), without the driver that passes in the time and sends the commands. The
+//! limits of the model:
 //!
 //! - No timers. A node may touch, renew, repeat or request again at any instant, and may let any
 //!   instant pass; so sleeping, slow and frozen nodes are included. A driver must act in time; here
@@ -67,11 +67,11 @@ const NOTHING: Budget = Budget {
     passes: 0,
 };
 
-/// One state in this many is checked for whether everybody is served; in the smallest model, every
-/// state.
+/// One state in this many is checked for whether everybody is served from there. In the smallest
+/// model, every state is.
 const SAMPLED: u64 = 64;
 
-/// Exhausts a model; returns how many states it has.
+/// Visits all states of a model, checks the laws in each, and returns the number of states.
 fn exhaust(what: &str, scope: Scope) -> usize {
     let begun = Instant::now();
     let model = Locking::new(scope, Variant::Right);

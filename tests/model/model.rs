@@ -22,17 +22,17 @@ use crate::wire::moment;
 
 /// The server's time when the model starts.
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
-/// The lease of every member.
+/// The lease of every member, in ms.
 pub(crate) const LEASE_MS: u32 = 6_000;
-/// The lease of a hand-off.
+/// The grace lease of a handed-off lock, in ms.
 pub(crate) const CLAIM_MS: u32 = 2_000;
-/// A step of time shorter than half a claim; two steps are longer.
+/// A step of time in ms, shorter than half a grace lease. Two steps are longer.
 pub(crate) const SHORT_MS: u32 = 700;
 
-/// The model's size.
+/// The scope of a model: its size, and what its clients and nodes do.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    /// The node of each client.
+    /// The node of each client, by client.
     pub(crate) homes: &'static [u8],
     /// The demands of each node's clients; further nodes demand a lock.
     pub(crate) wants: &'static [Want],
@@ -52,7 +52,7 @@ pub(crate) struct Scope {
     pub(crate) is_fast: bool,
     /// The maximum batch size. Above 1 only if no client tries.
     pub(crate) runs: usize,
-    /// The short step of time.
+    /// The short step of time, in ms.
     pub(crate) step_ms: u32,
     /// Whether time passes only after a guard was downgraded or leaked.
     pub(crate) is_kept: bool,
@@ -62,14 +62,14 @@ pub(crate) struct Scope {
     pub(crate) served_one_in: u64,
 }
 
-/// A client's demand.
+/// What a client acquires.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
     Lock,
     /// A lock whose waiter leaves the queue for a newer waiter of the same kind.
     Newest,
     Read,
-    /// This many permits, of this many.
+    /// The first number of permits, of as many as the second number.
     Permits(u32, u32),
 }
 
@@ -139,7 +139,7 @@ pub(crate) enum Action {
         node: u8,
     },
     Force,
-    /// The token counter is lost.
+    /// The server loses its token counter.
     Forget,
     Pass {
         ms: u32,
@@ -214,7 +214,7 @@ impl Locking {
         self.scope.homes.len() > 2 && self.scope.homes.iter().filter(keeps).count() > 1
     }
 
-    /// The rules for each node.
+    /// Returns the rules that each node's core follows.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             confirm_grants: false,
@@ -223,20 +223,20 @@ impl Locking {
             window: usize::MAX,
             acquires: self.scope.acquires,
             runs: self.scope.runs,
-            // Otherwise, states that differ only in time would be distinct.
+            // Unset, because otherwise states that differ only in time would be distinct.
             born_us: None,
             seed: 0,
         }
     }
 
-    /// A new node.
+    /// Creates the core of a new node.
     pub(crate) fn core(&self, id: &NodeId) -> Core<()> {
         let mut core = Core::new(id.clone(), self.rules());
         core.set_fast_path(self.scope.is_fast);
         core
     }
 
-    /// A client's request to the node.
+    /// Creates a client's request to its node.
     pub(crate) fn wish(&self, node: u8, waits: bool) -> Request {
         let keeps_newest = self.keeps_newest(node * NUMBERS);
         let when_busy = if keeps_newest { WhenBusy::KeepNewest } else { WhenBusy::Wait };
@@ -253,7 +253,7 @@ impl Locking {
         }
     }
 
-    /// Whether the member leaves the queue for a newer member of the same kind.
+    /// Returns true if the member leaves the queue for a newer member of the same kind.
     pub(crate) fn keeps_newest(&self, id: Id) -> bool {
         self.member(id).keeps_newest()
     }
@@ -262,12 +262,12 @@ impl Locking {
         &self.members[usize::from(id)]
     }
 
-    /// The reverse of [`member`](Self::member).
+    /// Returns the id in the model of a protocol member: the reverse of [`member`](Self::member).
     pub(crate) fn id(&self, member: &Member) -> Id {
         self.id_of(node_index(member.node()), member.number())
     }
 
-    /// The steps of time: a short step, and a step to the next end on the server.
+    /// Returns the steps of time: a short step, and a step to the next end on the server.
     fn spans(&self, state: &State) -> impl Iterator<Item = u32> {
         let now = at_ms(state.now);
         let next = state.server.next_end(now);
@@ -401,7 +401,8 @@ impl Locking {
         }
     }
 
-    /// Whether a touch would change anything, now or for waiters last touched at this very instant.
+    /// Returns true if a touch would change anything, now or for waiters last touched at this very
+    /// instant.
     fn has_news(&self, state: &State, node: u8) -> bool {
         let core = &state.nodes[usize::from(node)].core;
         let mut waiting = core.numbers().filter(|number| {
@@ -445,7 +446,7 @@ impl Model for Locking {
             self.node_actions(state, node, actions);
         }
         for packet in 0..state.network.len() {
-            // Of equal packets, one is enough.
+            // Of several equal packets, it is enough to choose one.
             if packet == 0 || state.network[packet] != state.network[packet - 1] {
                 Self::packet_actions(state, packet, actions);
             }

@@ -9,7 +9,7 @@ pub(crate) enum Packet {
         node: u8,
         ask: Ask,
         sent: Sent,
-        /// Whether no node waits for the reply any more, because the connection is gone.
+        /// True if no node waits for the reply any more, because the connection is gone.
         is_late: bool,
     },
     Reply {
@@ -39,7 +39,7 @@ pub(crate) enum Packet {
 }
 
 impl Packet {
-    /// The receiving node; `None` for packets to the server.
+    /// Returns the receiving node; `None` for packets to the server.
     pub(crate) fn addressee(&self) -> Option<u8> {
         match self {
             Self::Request { .. } => None,
@@ -56,16 +56,17 @@ impl Packet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Sent {
     pub(crate) at: u32,
-    /// Whether nobody waits for the response: the table counts such requests separately.
+    /// True if nobody waits for the response. The core counts such requests separately.
     pub(crate) background: bool,
 }
 
 impl Sent {
-    /// Stands for the real values if the reply is no longer received.
+    /// The value for a request whose reply is no longer received, so that equal requests compare
+    /// equal.
     pub(crate) const NEVER: Self = Self { at: 0, background: false };
 }
 
-/// A command.
+/// A command that a node sends, with the members as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Ask {
     Acquire {
@@ -81,7 +82,7 @@ pub(crate) enum Ask {
     Renew {
         member: Id,
     },
-    /// Renews a hold not offered yet.
+    /// Renews a hold that no caller has taken yet.
     Confirm {
         member: Id,
     },
@@ -112,13 +113,13 @@ pub(crate) enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Told {
     pub(crate) outcome: Outcome,
-    /// The time to the first lease end.
+    /// The time until the first lease ends, in ms.
     pub(crate) left: u32,
     /// The requesting node's members that hold, with the rest of each lease.
     pub(crate) grants: Vec<(Id, u32)>,
     /// The members served within the reported hold, in order, if a batch has it.
     pub(crate) run: Vec<Id>,
-    /// Whether more work is left than a command may do.
+    /// True if work is left over for the next command.
     pub(crate) more: bool,
 }
 

@@ -32,7 +32,7 @@ impl Reporter<Locking> for Progress<'_> {
         }
     }
 
-    /// Does nothing: the assertions report the discoveries.
+    /// Does nothing, because the assertions report what was discovered.
     fn report_discoveries(
         &mut self,
         _: &Locking,

@@ -97,12 +97,12 @@ pub(crate) fn at_ms(now: u32) -> u64 {
     START_MS + u64::from(now)
 }
 
-/// The members with valid guards, except force-released members whose node has not been notified
-/// yet.
+/// Returns the members with valid guards, except force-released members whose node has not been
+/// notified yet.
 fn believing<'a>(model: &'a Locking, state: &'a State) -> impl Iterator<Item = u8> + 'a {
     let clients = state.clients.iter().zip(model.scope.homes);
     let believing = clients.filter(|(client, home)| state.believes(**home, client));
-    // By the members that hold on the server: for a batch, the first.
+    // Compared by the members that hold on the server; for a batch, its first member.
     let members = believing.filter_map(|(client, home)| {
         let core = &state.nodes[usize::from(*home)].core;
         Some(model.id_of(*home, core.held_as(state.number(*home, client)?)))
@@ -137,7 +137,7 @@ fn guards_fit(model: &Locking, state: &State) -> bool {
     })
 }
 
-/// Whether only the clients' own operations happen, without delay.
+/// Returns true if nothing happens except the clients' own operations, without delay.
 fn is_calm(budget: Budget) -> bool {
     let Budget { losses, crashes, cuts, forced, passes, leaks, .. } = budget;
     losses + crashes + cuts + forced + passes + leaks == 0

@@ -52,14 +52,14 @@ fn comes_to_rest(model: &Locking, mut state: State) -> bool {
                 let passed = at - state.now;
                 model.pass(&mut state, passed);
             }
-            // Nothing will ever happen to the waiters.
+            // There is no next action, so the waiters wait for ever.
             _ => return false,
         }
     }
     unreachable!("the steps do not end before")
 }
 
-/// The action that happens now.
+/// Returns the action that happens now, without faults; `None` if time has to pass first.
 fn next(model: &Locking, state: &State) -> Option<Action> {
     if let Some(packet) = state.network.first() {
         return Some(match packet {
@@ -83,7 +83,7 @@ fn next(model: &Locking, state: &State) -> Option<Action> {
     })
 }
 
-/// When the next action happens.
+/// Returns the time of the next action; `None` if there is none.
 fn soonest(model: &Locking, state: &State) -> Option<u32> {
     let alive = state.nodes.iter().filter(|node| !node.is_dead);
     let dues = alive.flat_map(|node| node.core.dues()).filter(|(_, due)| model.does(due));
@@ -93,7 +93,7 @@ fn soonest(model: &Locking, state: &State) -> Option<u32> {
 }
 
 impl Locking {
-    /// Whether a node performs this action when it is due.
+    /// Returns true if a node performs this action when it is due.
     pub(crate) fn does(&self, due: &Due) -> bool {
         match due {
             Due::Touch(_) => self.variant != Variant::NeverAsksAgain,

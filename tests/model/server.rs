@@ -19,7 +19,7 @@ use crate::properties::at_ms;
 use crate::state::{Bits, Id, State};
 use crate::step::Step;
 
-/// The queue limit, above the number of members: the differential test covers full queues.
+/// The queue limit, above the number of members, because the differential test covers full queues.
 const QUEUE_LIMIT: u32 = 1_000;
 
 /// A command's message to a node.
@@ -156,7 +156,7 @@ impl Locking {
         }
     }
 
-    /// The command, with members converted by `member`.
+    /// Returns the command, with members converted by `member`.
     pub(crate) fn command(&self, ask: Ask, member: impl Fn(Id) -> Member) -> Command {
         match ask {
             Ask::Acquire { members, waits, .. } => {
@@ -247,7 +247,7 @@ impl Locking {
 fn publish(state: &mut State, said: Said) {
     let packet = match said {
         Said::Granted { members, .. } => {
-            // All have the same lease, so the same claim.
+            // All members have the same lease, so they have the same grace lease.
             let left = members.first().map_or(0, |(_, left)| *left);
             Packet::Grant { members: together(members.iter().map(|(member, _)| *member)), left }
         }
@@ -261,17 +261,17 @@ fn publish(state: &mut State, said: Said) {
     }
 }
 
-/// The index of a node, from its text.
+/// Returns the index of a node, from its text.
 pub(crate) fn node_index(text: &str) -> u8 {
     text.as_bytes()[0] - b'a'
 }
 
-/// The set of these members, with a bit for each.
+/// Returns the set of these members, with a bit for each.
 pub(crate) fn together(members: impl IntoIterator<Item = Id>) -> Bits {
     members.into_iter().fold(0, |bits, member| bits | 1 << member)
 }
 
-/// The members whose bits are set.
+/// Returns the members whose bits are set.
 pub(crate) fn bits(mut bits: Bits) -> impl Iterator<Item = Id> {
     std::iter::from_fn(move || {
         let member = bits.trailing_zeros() as Id;

@@ -1,4 +1,4 @@
-//! A state of the model: the server, the nodes with their tables, their clients, the packets under
+//! A state of the model: the server, the nodes with their cores, their clients, the packets under
 //! way, and the record of past events.
 
 use std::hash::{Hash, Hasher};
@@ -12,11 +12,11 @@ use crate::wire::moment;
 
 /// A member as node and number: a byte instead of a text.
 pub(crate) type Id = u8;
-/// A set of members, with a bit for each.
+/// A set of members, as a bit for each.
 pub(crate) type Bits = u64;
-/// How many members a node can have.
+/// The maximum number of members of a node.
 pub(crate) const NUMBERS: u8 = 15;
-/// How many members an attempt can have: a new member after each lost position.
+/// The maximum number of members of an attempt, which gets a new member after each lost position.
 pub(crate) const ROUNDS: u8 = 5;
 
 pub(crate) fn node_of(id: Id) -> usize {
@@ -25,7 +25,7 @@ pub(crate) fn node_of(id: Id) -> usize {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// The ms since the start, on every clock.
+    /// The time on every clock, in ms since the start.
     pub(crate) now: u32,
     pub(crate) server: Arc<Server>,
     pub(crate) nodes: Vec<Node>,
@@ -43,8 +43,8 @@ pub(crate) struct Node {
     pub(crate) is_connected: bool,
     pub(crate) is_dead: bool,
     pub(crate) core: Arc<Core<()>>,
-    /// The numbers that distinguish the node's table from others; computed after each step that may
-    /// have changed the table.
+    /// The numbers by which the node's core differs from other cores, computed after each step that
+    /// may have changed the core.
     pub(crate) print: Option<Arc<[u64]>>,
 }
 
@@ -89,33 +89,33 @@ pub(crate) struct Client {
     pub(crate) left: u8,
 }
 
-/// A client operation's stage. The attempt's state is in the node's table.
+/// The stage of a client's operation. The state of the attempt is in the node's core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
     Idle,
-    /// Waits for this attempt's outcome.
+    /// The client waits for the outcome of the attempt with this number.
     Attempt(u64),
-    /// Has the guard with this number.
+    /// The client has the guard with this number.
     Guard(u64),
-    /// Waits for the response to this guard's release.
+    /// The client waits for the response to the release of the guard with this number.
     Releasing(u64),
 }
 
 impl State {
-    /// The node's table, mutable.
+    /// Returns the node's core, mutable.
     pub(crate) fn core(&mut self, node: u8) -> &mut Core<()> {
         let node = &mut self.nodes[usize::from(node)];
         node.print = None;
         Arc::make_mut(&mut node.core)
     }
 
-    /// How many clients of a node have a guard.
+    /// Returns how many clients of a node have a guard.
     pub(crate) fn guards(&self, node: u8) -> usize {
         let core = &self.nodes[usize::from(node)].core;
         core.numbers().filter(|number| core.phase(*number) == Some(Phase::Held)).count()
     }
 
-    /// The number of the client's attempt or guard.
+    /// Returns the number of the client's attempt or guard.
     pub(crate) fn number(&self, node: u8, client: &Client) -> Option<u64> {
         match client.stage {
             Stage::Idle => None,
@@ -140,24 +140,25 @@ impl State {
 /// How many events of each kind may still happen to clients and nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
-    /// Requests, replies and messages lost, or arriving when no node expects them any more.
+    /// How many requests, replies and messages may still be lost, or arrive when no node expects
+    /// them any more.
     pub(crate) losses: u8,
     pub(crate) cancels: u8,
     pub(crate) crashes: u8,
-    /// Cut subscriptions.
+    /// How many subscriptions may still be cut.
     pub(crate) cuts: u8,
     pub(crate) forced: u8,
-    /// Downgraded locks.
+    /// How many locks may still be downgraded.
     pub(crate) downgrades: u8,
-    /// Leaked guards.
+    /// How many guards may still be leaked.
     pub(crate) leaks: u8,
-    /// Token counter losses.
+    /// How often the token counter may still be lost.
     pub(crate) forgets: u8,
-    /// Steps of time.
+    /// How many steps of time may still pass.
     pub(crate) passes: u8,
 }
 
-/// The facts required by the laws that no part of the model has: a bit for each member, and the
+/// What the laws need to know and no other part of the model has: sets of members as bits, and the
 /// waiters in the correct order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
@@ -180,7 +181,7 @@ pub(crate) struct Record {
     pub(crate) broken: u32,
 }
 
-/// A waiter.
+/// A waiter, as the laws expect it in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Waiting {
     pub(crate) member: Id,

@@ -15,12 +15,13 @@ use crate::properties::breaks;
 use crate::server::{Said, bits, together};
 use crate::state::{Bits, Id, NUMBERS, State, Waiting, node_of};
 
-/// How long a skipped member's position is kept.
+/// How long the position of a skipped member is kept, in ms.
 const ASIDE_MS: u32 = 15_000;
-/// How long a newcomer may be silent at least: the node's last contact may be a while ago.
+/// How long, in ms, a new waiter's node may be silent at least before the position is lost. It is
+/// less than the usual time, because the node's last contact may be a while ago.
 const FRESH_MS: u32 = 10_000;
 
-/// A command that ran.
+/// A command that ran on the server, with its effects.
 pub(crate) struct Step<'a> {
     pub(crate) model: &'a Locking,
     pub(crate) ask: Ask,
@@ -30,13 +31,13 @@ pub(crate) struct Step<'a> {
     /// The holds before the command, except expired holds.
     pub(crate) before: Books,
     pub(crate) after: Books,
-    /// The complete server before the command.
+    /// The server before the command.
     pub(crate) was: &'a Server,
     pub(crate) is: &'a Server,
     pub(crate) told: &'a Told,
     /// The token in the reply, once per reported hold.
     pub(crate) tokens: Vec<u64>,
-    /// How many members were skipped.
+    /// The number of members that the command skipped.
     pub(crate) passed_over: u64,
     pub(crate) said: &'a [Said],
 }
@@ -76,7 +77,7 @@ impl Step<'_> {
         }
     }
 
-    /// The holding, the waiting and the refused members of an acquire.
+    /// Returns the members of an acquire that hold, that wait, and that were refused.
     pub(crate) fn acquired(&self) -> (Bits, Bits, Bits) {
         match self.told.outcome {
             Outcome::Acquired { granted, queued, refused } => (granted, queued, refused),
@@ -84,7 +85,7 @@ impl Step<'_> {
         }
     }
 
-    /// The requesting members.
+    /// Returns the members that the command acquires for.
     fn asking(&self) -> Bits {
         match self.ask {
             Ask::Acquire { members, .. } => members,
@@ -96,7 +97,8 @@ impl Step<'_> {
         self.asking() & (1 << member) != 0
     }
 
-    /// The holds granted by the command, in queue order, followed by the requesting members' holds.
+    /// Returns the holds granted by the command, in queue order, followed by the requesting
+    /// members' holds.
     fn granted(&self) -> Vec<Held<Id>> {
         let mut granted = new_holds(&self.before.holds, &self.after.holds);
         if granted.len() > 1 {
@@ -107,12 +109,12 @@ impl Step<'_> {
         granted
     }
 
-    /// The batch granted by the command.
+    /// Returns the batch granted by the command.
     pub(crate) fn granted_run(&self, granted: &[Held<Id>]) -> Vec<Id> {
         if granted.is_empty() { Vec::new() } else { self.is.run(self.model) }
     }
 
-    /// The reported batch's size.
+    /// Returns the size of the batch that the reply reports.
     fn told_run(&self) -> usize {
         let said = self.said.iter().map(|said| match said {
             Said::Run { members, .. } => members.len(),
@@ -121,7 +123,7 @@ impl Step<'_> {
         said.max().unwrap_or(0).max(self.told.run.len())
     }
 
-    /// The member's hold after the command, alone or within a batch.
+    /// Returns the member's hold after the command, alone or within a batch.
     fn hold_of(&self, server: &Server, books: &Books, member: Id) -> Option<Held<Id>> {
         let run = server.run(self.model);
         match books.live().next() {
@@ -150,8 +152,8 @@ impl Step<'_> {
         }
     }
 
-    /// The superseded members, the last first: all other waiters of the newest member's kind, if it
-    /// was newly queued.
+    /// Returns the superseded members, the last first: all other waiters of the newest member's
+    /// kind, if it was newly queued.
     fn superseded(&self, granted: &[Id]) -> Vec<Id> {
         let Some(newest) = self.newest() else { return Vec::new() };
         let waited = self.was.places(self.model).into_iter().rev();
@@ -165,7 +167,7 @@ impl Step<'_> {
         waited.filter(is_older).collect()
     }
 
-    /// The member newly queued by this command in keep-the-newest mode.
+    /// Returns the member newly queued by this command in keep-the-newest mode.
     fn newest(&self) -> Option<Id> {
         let (_, queued, _) = self.acquired();
         let is_new = |id: &Id| self.model.keeps_newest(*id) && !self.was.is_queued(self.model, *id);
@@ -184,7 +186,7 @@ impl Step<'_> {
         !self.is.places(self.model).contains(&member) && self.is.is_gone(self.model, member)
     }
 
-    /// Whether a lock was downgraded to a read.
+    /// Returns true if the command has downgraded a lock to a read.
     fn is_downgraded(&self) -> bool {
         let Ask::Downgrade { member, .. } = self.ask else { return false };
         let weight = |books: &Books| books.live_hold(member).map(|held| held.weight);
@@ -277,7 +279,7 @@ impl Step<'_> {
         }
     }
 
-    /// The holds that the reply must report, with each remaining lease.
+    /// Returns the holds that the reply must report, with each remaining lease.
     fn to_tell(&self) -> Vec<(Id, u32)> {
         let own = self.after.live().filter(|held| held.member / NUMBERS == self.node);
         let told = own.filter(|held| self.model.scope.beside_jvms || self.is_told_of(held.member));
@@ -311,8 +313,8 @@ impl Step<'_> {
         is_asked_for || self.before.live_hold(member).is_none()
     }
 
-    /// The time to the first end: 1 for an expired lease that was not removed yet, so that the node
-    /// sends a request immediately.
+    /// Returns the time to the first end: 1 for an expired lease that was not removed yet, so that
+    /// the node sends a request immediately.
     fn left(&self) -> u32 {
         let left = self.after.holds.iter().map(|held| self.after.left(held).max(1));
         left.min().unwrap_or(0)

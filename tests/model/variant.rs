@@ -17,13 +17,13 @@ pub(crate) enum Variant {
     ForgetsToLeave,
     /// No waiter ever requests again.
     NeverAsksAgain,
-    /// A node ignores a reply's report that there is more to do.
+    /// A node ignores that a reply reports work left over.
     ForgetsMore,
     /// The server does not compare the holder before a release.
     ReleasesAnybody,
     /// The server renews an ended hold.
     RevivesHolds,
-    /// The server does not count the tokens it issues.
+    /// The server does not remember the tokens that it issues.
     ForgetsTokens,
     /// The server ignores the queue when a new member requests the lock.
     LetsBarge,
@@ -52,12 +52,13 @@ pub(crate) enum Variant {
     DowngradesUnderTheOldToken,
     /// A late copy of an acquire restores a superseded member.
     BringsBackTheSuperseded,
-    /// The server lets an older member wait beside a newer member of the same kind.
+    /// The server lets an older member wait beside a newer member of the same kind, in
+    /// keep-the-newest mode.
     KeepsTheOlder,
 }
 
 impl Variant {
-    /// Runs a server step.
+    /// Runs a command on the server, with the error of the variant.
     pub(crate) fn step(
         self,
         state: &mut QueueState,

@@ -1,5 +1,5 @@
-//! Connects a node's table and the network: a request becomes a packet, and a packet becomes an
-//! event of the table.
+//! Connects a node's core and the network: a request becomes a packet, and a packet becomes an
+//! event of the core.
 
 use proto::FencingToken;
 use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End, Way, batches};
@@ -16,13 +16,13 @@ use crate::server::{bits, together};
 use crate::state::{Bits, Id, NUMBERS, ROUNDS, Stage, State, node_of};
 use crate::variant::Variant;
 
-/// A time of the model, as counted by the table.
+/// Converts a time of the model to a moment of the cores.
 pub(crate) fn moment(ms: u32) -> Moment {
     Moment::from_micros(u64::from(ms) * 1_000)
 }
 
 impl Locking {
-    /// A member's number in its node's table.
+    /// Returns a member's number in its node's core.
     pub(crate) fn number(&self, state: &State, id: Id) -> u64 {
         let attempt = u64::from(id % NUMBERS / ROUNDS) + 1;
         let round = u64::from(id % ROUNDS);
@@ -33,7 +33,7 @@ impl Locking {
         Core::<()>::number_of(attempt, round)
     }
 
-    /// The member on the wire with this number in its node's table.
+    /// Returns the member that has this number in its node's core.
     pub(crate) fn id_of(&self, node: u8, number: u64) -> Id {
         let (attempt, round) = Core::<()>::parts_of(number);
         let round = if self.variant == Variant::KeepsItsMember { 0 } else { round as u8 };
@@ -45,7 +45,7 @@ impl Locking {
         node * NUMBERS + attempt * ROUNDS + round
     }
 
-    /// Runs a node table's event, and sends the effects.
+    /// Runs an event of a node's core, and sends what its effects require.
     pub(crate) fn event<T>(
         &self,
         state: &mut State,
@@ -97,7 +97,7 @@ impl Locking {
         }
     }
 
-    /// Puts a request under way.
+    /// Puts a request on the network.
     pub(crate) fn send(&self, state: &mut State, node: u8, request: &Request) {
         let id = |member: &Member| self.id_of(node, member.number());
         let ask = match &request.command {
@@ -147,7 +147,7 @@ impl Locking {
         put(state, Packet::Request { node, ask, sent, is_late: false });
     }
 
-    /// The request as the table has sent it.
+    /// Returns a request as the node's core has sent it.
     fn request(&self, state: &State, ask: Ask, sent: Sent) -> Request {
         let command = self.command(ask, |id| self.member_of(state, id));
         let lock = self.lock.clone();
@@ -157,7 +157,7 @@ impl Locking {
         Request { lock, command, sent: moment(at), background, lane: 0, way }
     }
 
-    /// Delivers a reply.
+    /// Delivers a reply to a node's core.
     pub(crate) fn replied(
         &self,
         state: &mut State,
@@ -264,7 +264,7 @@ impl Locking {
         self.event(state, node, |core| core.attend(due));
     }
 
-    /// The member as in its node's table.
+    /// Returns a member as its node's core knows it.
     fn member_of(&self, state: &State, id: Id) -> Member {
         let core = &state.nodes[node_of(id)].core;
         core.member(self.number(state, id)).unwrap_or_else(|| self.member(id)).clone()
@@ -329,7 +329,7 @@ impl Locking {
     }
 }
 
-/// The token of every reply: the server issues tokens, and the table only passes them on.
+/// Returns the token in every reply. It is always the same, because the cores only pass tokens on.
 fn token() -> FencingToken {
     FencingToken::try_from(1).expect("small")
 }
