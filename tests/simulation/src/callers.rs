@@ -18,12 +18,12 @@ use crate::server::index;
 use crate::world::{MS, World};
 use laws::Law;
 
-/// A request's lease, µs.
+/// Returns the lease of a request, in µs.
 pub(crate) fn lease_us(terms: &Terms) -> u64 {
     terms.lease.as_micros() as u64
 }
 
-/// A response this long after the request is late.
+/// A response that arrives this long after the request, in µs, is late.
 const LATE_US: u64 = 500 * MS;
 
 impl World {
@@ -82,7 +82,7 @@ impl World {
         let when_busy = if keeps_newest { WhenBusy::KeepNewest } else { WhenBusy::Wait };
         let terms = Terms { when_busy, ..terms };
         let Some(attempt) = self.ask(place, lock, terms, mode, demand, shared.clone()) else {
-            // The node has been shut down.
+            // The node has been shut down, so there is no caller.
             return;
         };
         self.asks_with(lock, &terms, demand);
@@ -299,8 +299,8 @@ impl World {
         }
     }
 
-    /// The id of the guard that a renewal is for, if there is a guard, and whether the guard is
-    /// valid.
+    /// Returns the id of the guard that a renewal is for, if there is a guard, and whether the
+    /// guard is valid.
     fn believed(&self, place: Place, ask: &Ask) -> Option<(u64, bool)> {
         let member = match ask.command.renews() {
             [] => return None,
@@ -341,7 +341,7 @@ impl World {
     }
 }
 
-/// The error of a write that the replica did not acknowledge in time.
+/// Returns the error of a write that the replica did not acknowledge in time.
 fn no_replica() -> StoreError {
     StoreError::refused(LockErrorKind::Unavailable, "0 of 1 replicas")
 }

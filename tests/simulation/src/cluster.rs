@@ -22,7 +22,7 @@ const AGREED_US: u64 = 500 * MS;
 /// The longest time between two keys of a moving slot.
 const OPEN_US: u64 = 10_000 * MS;
 
-/// The hash slots.
+/// The servers as a Redis Cluster: who has each hash slot, and which slots are moving.
 pub(crate) struct Cluster {
     /// The primary of each slot, as all servers will know it.
     owners: Vec<usize>,
@@ -65,7 +65,7 @@ impl Cluster {
         &self.owners
     }
 
-    /// The primary of each slot, as reported by this server.
+    /// Returns the primary of each slot, as reported by this server.
     pub(crate) fn view(&self, server: usize) -> Vec<usize> {
         self.views[server].clone()
     }
@@ -120,12 +120,12 @@ fn refused(detail: String) -> StoreError {
 }
 
 impl World {
-    /// The server that has the lock key and the holds.
+    /// Returns the server that has the lock key and the holds.
     pub(crate) fn home(&self, lock: usize) -> &Server {
         &self.servers[self.homes[lock]]
     }
 
-    /// The error by which a server refuses a command because of the hash slot, if it does.
+    /// Returns the error if a server refuses a command because of its hash slot; otherwise `None`.
     pub(crate) fn turns_away(
         &mut self,
         server: usize,
@@ -214,7 +214,7 @@ impl World {
         let moving = Move { from, to, number, keys };
         self.cluster.moves[slot] = Some(moving);
         if self.dice.one_in(4) {
-            // All at once: no other command runs meanwhile.
+            // All keys move at once: no other command runs meanwhile.
             while self.moves_key(slot) {}
             return self.has_moved(slot);
         }

@@ -1,4 +1,5 @@
-//! Members of batches cut short by the holder: nobody who came later overtakes them.
+//! Follows the members of batches that the holder cuts short: nobody who came later may overtake
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +14,14 @@ use crate::resource::{ASIDE_MS, NEWCOMER_MS};
 use crate::world::World;
 use laws::Law;
 
-/// The member's attempt.
+/// Returns the attempt that a member belongs to.
 fn attempt_of((name, number): Who) -> Who {
     (name, Core::<Shared>::parts_of(number).0)
 }
 
-/// A member of a batch ended before that member's turn, until it is granted or gone.
+/// A member whose batch ended before its turn, until the member is granted or gone.
 pub(crate) struct Returned {
-    /// The cut's number.
+    /// The number of the cut that ended the batch.
     pub(crate) cut: u64,
     /// Whether the member is still to be served.
     pub(crate) waits: bool,
@@ -74,7 +75,7 @@ impl World {
         }
     }
 
-    /// Allows the same for all processes.
+    /// Allows that the members of all processes are overtaken, on all locks.
     pub(crate) fn all_may_be_overtaken(&mut self) {
         self.records.iter_mut().for_each(|record| record.cut.clear());
     }

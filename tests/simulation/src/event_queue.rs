@@ -8,7 +8,7 @@ use proto::{Answer, Event, StoreError};
 
 use crate::process::Seen;
 
-/// A process, as long as it lives.
+/// A process, identified by its slot and by its name, which no later process in the slot has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) slot: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Sent {
     pub(crate) asking: bool,
 }
 
-/// An event at a point in time.
+/// What happens at a point in time.
 #[derive(Debug)]
 pub(crate) enum What {
     /// The server receives a request. If the connection or process is gone, the request runs
@@ -101,7 +101,7 @@ pub(crate) enum What {
     SentAgain {
         request: u64,
     },
-    /// The process refreshes the topology from a server.
+    /// The process asks a server for the topology.
     Looked,
     /// The servers continue to move a hash slot.
     Moves {
@@ -207,7 +207,7 @@ impl EventQueue {
         Some((at, place, *what))
     }
 
-    /// How many requests are under way, including requests that no node waits for any more.
+    /// Returns how many requests are under way, including requests that no node waits for any more.
     pub(crate) fn arrivals(&self) -> usize {
         self.arrivals
     }

@@ -87,7 +87,7 @@ impl<'a> Facts<'a> {
         &self.world.records[self.lock]
     }
 
-    /// Whether the node is the caller, or the server counts the node's subscription.
+    /// Returns true if the node is the caller, or the server counts the node's subscription.
     fn is_reached(&self, name: u64) -> bool {
         name == self.caller || self.world.home(self.lock).hears(name)
     }
@@ -105,8 +105,8 @@ impl<'a> Facts<'a> {
             && !self.resource().aside().contains(&waiting)
     }
 
-    /// The members ahead of the granted members that the server dropped because their liveness
-    /// deadlines had expired.
+    /// Returns the members ahead of the granted members that the server dropped because their
+    /// liveness deadlines had expired.
     pub(crate) fn dropped(&self, granted: &[Held<Who>]) -> Vec<Who> {
         let ahead = granted.iter().flat_map(|held| self.record().ahead(held.member));
         let is_dropped = |who: &Who| self.is_due(*who) && !self.resource().is_queued(*who);
@@ -180,8 +180,8 @@ impl Evidence for Facts<'_> {
         self.record().arrivals()
     }
 
-    /// A member set aside is restored by the node's next touch, even if a late copy has requeued
-    /// it.
+    /// Returns true if an ungranted waiter could have been granted first. A member set aside could
+    /// not: it is restored by the node's next touch, even if a late copy has queued it again.
     fn could_be_granted(&self, waiting: Who) -> bool {
         self.is_due(waiting) && self.resource().is_queued(waiting)
     }
@@ -220,7 +220,7 @@ impl Evidence for Facts<'_> {
         self.resource().written()
     }
 
-    /// For a batch only the first token: the others have the following tokens.
+    /// Returns the reported tokens; of a batch only the first, because the others follow it.
     fn told(&self) -> Vec<u64> {
         let told = self.told.iter().map(|(_, token)| *token);
         match self.resource().0.run() {
@@ -241,7 +241,8 @@ impl Evidence for Facts<'_> {
         self.before.token.unwrap_or(0)
     }
 
-    /// A previous server may have granted a lock with a token unknown here.
+    /// Returns true if the next part may get a new token although parts are held, because a
+    /// previous server may have granted a lock with a token unknown here.
     fn may_renew_shared_token(&self) -> bool {
         self.before.token.is_none_or(|shared| shared <= self.before.seen.elsewhere_us)
     }

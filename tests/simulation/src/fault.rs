@@ -157,8 +157,8 @@ const ACKNOWLEDGED: &[Law] = &[
 ];
 
 impl Fault {
-    /// The table: each fault, the name, and the laws that hold under it. Breaks of the other laws
-    /// are only counted.
+    /// Each fault with its name and the laws that hold under it. Breaks of the other laws are only
+    /// counted.
     pub const TABLE: [(Self, &'static str, &'static [Law]); 32] = [
         (Self::Break, "break", EVERYTHING),
         (Self::LostMessage, "lost-message", EVERYTHING),
@@ -194,12 +194,12 @@ impl Fault {
         (Self::Replace, "replace", TORN),
     ];
 
-    /// The fault's name.
+    /// Returns the fault's name.
     pub fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
     }
 
-    /// The fault with this name.
+    /// Returns the fault with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::TABLE.iter().find(|(_, of, _)| *of == name).map(|(fault, ..)| *fault)
     }
@@ -210,7 +210,7 @@ impl Fault {
 pub struct Faults([u32; Fault::TABLE.len()]);
 
 impl Faults {
-    /// The rates of these faults; all others are 0.
+    /// Returns the rates of these faults; all others are 0.
     pub const fn of<const N: usize>(rates: [(Fault, u32); N]) -> Self {
         let mut faults = [0; Fault::TABLE.len()];
         let mut at = 0;
@@ -221,7 +221,7 @@ impl Faults {
         Self(faults)
     }
 
-    /// The fault's rate: it happens in one of this many cases.
+    /// Returns the fault's rate: it happens in one of this many cases.
     pub fn rate(&self, fault: Fault) -> u64 {
         u64::from(self.0[fault as usize])
     }
@@ -231,14 +231,14 @@ impl Faults {
         faults.into_iter().any(|fault| self.rate(fault) > 0)
     }
 
-    /// The same rates without this fault.
+    /// Returns the same rates without this fault.
     #[must_use]
     pub fn without(mut self, fault: Fault) -> Self {
         self.0[fault as usize] = 0;
         self
     }
 
-    /// The possible faults.
+    /// Returns the possible faults.
     pub fn all(&self) -> impl Iterator<Item = Fault> {
         let table = Fault::TABLE.iter().map(|(fault, ..)| *fault);
         table.filter(|fault| self.rate(*fault) > 0)

@@ -43,8 +43,8 @@ struct Wait {
     until_ms: u64,
 }
 
-/// A late copy of an acquire, which has requeued a member set aside: the new position counts unless
-/// the member is restored.
+/// The position from a late copy of an acquire, which has queued a skipped member again. It counts
+/// unless the skipped member is restored to its earlier position.
 struct LateCopy {
     member: Member,
     /// The position in the queue.
@@ -59,7 +59,7 @@ pub(crate) struct Record {
     pub(crate) guards: Vec<Guard>,
     /// The tokens reported for each hold.
     tokens: BTreeMap<Who, BTreeSet<u64>>,
-    /// The last exclusive guard's hold, with the token.
+    /// The hold of the last exclusive guard, with its token.
     last: Option<(Who, u64)>,
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
@@ -132,23 +132,24 @@ impl Record {
         }
     }
 
-    /// A waiting member's ticket.
+    /// Returns a waiting member's ticket.
     pub(crate) fn ticket(&self, who: Who) -> Option<u64> {
         self.waits.get(&who).map(|wait| wait.ticket)
     }
 
-    /// Whether the process has a guard on the lock, or waits for it.
+    /// Returns true if the process has a guard on the lock, or waits for it.
     pub(crate) fn has(&self, name: u64) -> bool {
         self.guards.iter().any(|guard| guard.name == name)
             || self.waits.range((name, 0)..=(name, u64::MAX)).next().is_some()
     }
 
-    /// The waiters in the order of arrival.
+    /// Returns the waiters in the order of arrival.
     pub(crate) fn arrivals(&self) -> impl Iterator<Item = Who> {
         self.line.values().copied()
     }
 
-    /// The waiters that arrived before this member; all waiters if the member does not wait.
+    /// Returns the waiters that arrived before this member; all waiters if the member does not
+    /// wait.
     pub(crate) fn ahead(&self, who: Who) -> impl Iterator<Item = Who> {
         let ticket = self.waits.get(&who).map_or(u64::MAX, |wait| wait.ticket);
         self.line.range(..ticket).map(|(_, who)| *who)
@@ -188,8 +189,8 @@ impl World {
         answer: &Answer,
     ) {
         let now_ms = before.now_ms;
-        // This goes first: a waiter that requests again after the liveness deadline is requeued
-        // behind the waiters granted by this command.
+        // This comes first, because a waiter that requests again after the liveness deadline is
+        // queued behind the waiters granted by this command.
         self.follow(lock, name, command, answer, before);
         let after = self.home(lock).locks[lock].holds(now_ms);
         let facts = Facts { world: self, lock, before, after, caller: name, command, answer, told };
@@ -459,8 +460,8 @@ impl World {
         }
     }
 
-    /// The members superseded by the member that this command has queued. Checks that no other
-    /// member of the same kind waits, as far as the server looks for them.
+    /// Returns the members superseded by the member that this command has queued. Checks that no
+    /// other member of the same kind waits, as far as the server looks for them.
     fn superseded(&mut self, lock: usize, command: &Command, before: &Before) -> Vec<Who> {
         let Command::Acquire { members, .. } = command else { return Vec::new() };
         let resource = &self.home(lock).locks[lock];
@@ -570,8 +571,8 @@ impl World {
         }
     }
 
-    /// Handles the message about a force release: from now on the guard must not be valid, and no
-    /// earlier grant under way becomes a guard.
+    /// Records that a process has received the message about a force release: from now on the guard
+    /// must not be valid, and no earlier grant under way becomes a guard.
     pub(crate) fn hears_of_revoked(&mut self, name: u64, event: &Event) {
         let Event::Revoked { numbers } = event else { return };
         for number in numbers {
@@ -579,8 +580,8 @@ impl World {
         }
     }
 
-    /// Handles a new subscription: the process confirms every grant that was under way. A guard is
-    /// notified of the end by the next renewal.
+    /// Records that a process has subscribed again: the process confirms every grant that was under
+    /// way. A guard is notified of the end by the next renewal.
     pub(crate) fn hears_again(&mut self, place: Place) {
         let core = &self.processes[place.slot].core;
         let has_guard = |number| {
@@ -652,8 +653,8 @@ impl World {
         }
     }
 
-    /// Checks that a node has every own hold reported to it in its table from then on, so that the
-    /// hold is used or released.
+    /// Checks that a node's core knows every own hold that was reported to it, so that the hold is
+    /// used or released.
     pub(crate) fn is_known(&mut self, place: Place, ask: &Ask, answer: &Answer) {
         let (lock, command) = (index(ask), &ask.command);
         let is_asked_for = |grant: &Grant| match command {
@@ -685,7 +686,7 @@ pub(crate) fn is_not_served(answer: &Answer) -> bool {
     matches!(answer, Answer::Acquired(reply) if matches!(*reply.outcome, [Acquired::NotServed { .. }]))
 }
 
-/// The command's members that hold, according to the reply.
+/// Returns the command's members that hold, according to the reply.
 fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
     match (command, answer) {
         (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {

@@ -1,5 +1,5 @@
-//! A simulation of many nodes and one or several servers: the real tables and the real protocol, in
-//! a single thread and in virtual time.
+//! A simulation of many nodes and one or several servers: the real cores (`node::Core`) and the
+//! real protocol, in a single thread and in virtual time.
 //!
 //! A plan determines everything in a run, and a seed determines the plan: a history that breaks a
 //! law is replayed from the seed, on every machine.
@@ -10,7 +10,7 @@
 //!   with a clock and a token counter, the locks and the demands for them, server faults;
 //! - `cluster`, `routing`: several servers, hash slots that move between them, and how requests
 //!   follow the slots;
-//! - `process`, `lifecycle`, `callers`, `holders`: the nodes' tables, their processes, and the
+//! - `process`, `lifecycle`, `callers`, `holders`: the nodes' cores, their processes, and the
 //!   callers while they wait and while they hold;
 //! - `facts`: each command, for the judge in `lock-laws`; `judge`, `cut`, `settle`: the laws that
 //!   concern more than one command, checked against a separate record; `breach`: a broken law;

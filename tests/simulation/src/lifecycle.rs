@@ -70,7 +70,7 @@ impl World {
     pub(crate) fn plan_tick(&mut self, place: Place) {
         let process = &mut self.processes[place.slot];
         if process.unseen > 0 {
-            // The process's timers were suspended.
+            // The process's timers were suspended with it.
             return;
         }
         let Some(next) = process.core.next() else { return };

@@ -127,7 +127,7 @@ impl Progress {
     }
 }
 
-/// The smallest run found to break the same law.
+/// Returns the smallest run found to break the same law.
 fn smaller(kind: &str, plan: Plan, law: Law, seconds: u64) -> String {
     let breach = |plan| run(plan).err().filter(|breach| breach.broken.law == law);
     let plan = reduce(plan, Duration::from_secs(seconds), |plan| Some(breach(plan)?.size));

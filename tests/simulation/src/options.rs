@@ -51,7 +51,7 @@ pub(crate) struct Options {
     without: Vec<Fault>,
 }
 
-/// The complete help text.
+/// Returns the complete help text.
 pub(crate) fn help() -> String {
     let mut help = String::from(HELP);
     help.push_str("Kinds (default: all), with their faults:\n");
@@ -126,7 +126,7 @@ impl Options {
         }
     }
 
-    /// A seed's runs, with their kinds.
+    /// Returns a seed's runs, with their kinds.
     pub(crate) fn plans(&self, seed: u64) -> impl Iterator<Item = (&'static str, Plan)> {
         let kinds = KINDS
             .into_iter()
@@ -150,7 +150,7 @@ impl Options {
     }
 }
 
-/// The command line for a single run.
+/// Returns the command line for a single run.
 pub(crate) fn command(kind: &str, plan: &Plan) -> String {
     let usual = Plan::of(plan.seed, plan.events, plan.faults);
     let mut command =

@@ -107,7 +107,7 @@ impl Mechanism {
     /// Mechanisms that cannot meet: a Cluster's servers have no fast path.
     const APART: [Self; 2] = [Self::MoveSlot, Self::NotServed];
 
-    /// The mechanism's name.
+    /// Returns the mechanism's name.
     pub fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
     }
@@ -135,7 +135,7 @@ impl Pairs {
         self.0[one as usize][other as usize]
     }
 
-    /// The pairs possible here, with their counts.
+    /// Returns the pairs possible here, with their counts.
     pub fn all(&self) -> impl Iterator<Item = (Mechanism, Mechanism, u64)> {
         let all = Mechanism::TABLE.into_iter().map(|(of, _)| of);
         let here = move || all.clone().filter(|of| !Mechanism::ELSEWHERE.contains(of));

@@ -10,7 +10,7 @@ use proto::LockName;
 pub struct Plan {
     /// The seed of all random numbers.
     pub seed: u64,
-    /// How many calls of a table or of the protocol's function happen before everything comes to
+    /// How many calls of a core or of the protocol's function happen before everything comes to
     /// rest.
     pub events: u64,
     /// How many processes run at a time.
@@ -32,8 +32,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The usual plan of a seed: most are small, every eighth has hundreds of nodes, and every
-    /// fourth has few nodes with many callers each, so that whole batches wait.
+    /// Returns the usual plan of a seed: most are small, every eighth has hundreds of nodes, and
+    /// every fourth has few nodes with many callers each, so that whole batches wait.
     pub fn of(seed: u64, events: u64, faults: Faults) -> Self {
         let (nodes, callers, locks) = match seed % 8 {
             0 => (100 + seed % 301, 1 + seed % 3, 5 + seed % 60),
@@ -52,17 +52,17 @@ impl Plan {
         self.callers >= 8 && self.locks <= 3 && self.nodes <= 4
     }
 
-    /// How many hash slots there are: on a Cluster, two locks are in each.
+    /// Returns how many hash slots there are: on a Cluster, two locks are in each.
     pub(crate) fn slots(&self) -> usize {
         if self.primaries == 1 { 1 } else { self.locks.div_ceil(2) as usize }
     }
 
-    /// A lock's hash slot.
+    /// Returns a lock's hash slot.
     pub(crate) fn slot(&self, lock: usize) -> usize {
         lock % self.slots()
     }
 
-    /// A lock's name: the number, preceded on a Cluster by a hash tag.
+    /// Returns a lock's name: the number, preceded on a Cluster by a hash tag.
     pub(crate) fn name(&self, lock: usize) -> LockName {
         match self.primaries {
             1 => LockName::from(&*lock.to_string()),
@@ -74,7 +74,7 @@ impl Plan {
 /// A run's size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// How many calls of a table or of the protocol's function happened.
+    /// How many calls of a core or of the protocol's function happened.
     pub events: u64,
     /// How many faults happened.
     pub faults: u64,

@@ -1,4 +1,4 @@
-//! A process: a node's table, with clock, shards and callers.
+//! A process: a node's core, with clock, shards and callers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use proto::{NodeId, Released, StoreError, Terms};
 use crate::judge::Who;
 use crate::routing::{Routing, Way};
 
-/// The deadline and the loss, as read by a guard.
+/// A hold's deadline and whether it was lost, as a guard reads them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shared(Rc<Inner>);
 
@@ -85,7 +85,7 @@ pub(crate) enum Caller {
     Releases,
 }
 
-/// A period in which a caller has a lock.
+/// A period in which a caller has a lock, with one or several guards.
 #[derive(Debug, Clone)]
 pub(crate) struct Section {
     pub(crate) number: u64,
@@ -103,7 +103,7 @@ pub(crate) struct Section {
 pub(crate) struct Returned {
     pub(crate) shared: Shared,
     pub(crate) lock: usize,
-    /// The hold.
+    /// The member that held the lock.
     pub(crate) who: Who,
     /// Whether the server had the hold.
     pub(crate) was_there: bool,
@@ -161,13 +161,13 @@ impl Shard {
         }
     }
 
-    /// The greatest token or time seen for a hash slot so far.
+    /// Returns the greatest token or time seen for a hash slot so far.
     pub(crate) fn latest(&self, slot: usize) -> u64 {
         let Seen { token, latest_us, elsewhere_us, .. } = self.seen[slot];
         latest_us.max(token).max(elsewhere_us)
     }
 
-    /// When a reply sent to arrive at `at` arrives: after earlier replies.
+    /// Returns when a reply sent to arrive at `at` arrives: after earlier replies.
     pub(crate) fn replies_at(&mut self, at: u64) -> u64 {
         self.last_reply = at.max(self.last_reply + 1);
         self.last_reply
@@ -181,10 +181,10 @@ pub(crate) struct Process {
     pub(crate) callers: Vec<Caller>,
     /// The number of each caller's operation: events for an earlier operation come too late.
     pub(crate) turns: Vec<u64>,
-    /// The world's time at birth, µs. The clock rate is in millionths.
+    /// The world's time at the start of the process, in µs. The clock rate is in millionths.
     born_us: u64,
     rate: u64,
-    /// How long the machine was suspended without the process noticing, µs.
+    /// For how long the machine was suspended without the process noticing, in µs.
     pub(crate) unseen: u64,
     /// The servers as seen by the process.
     pub(crate) shards: Vec<Shard>,
@@ -208,11 +208,11 @@ pub(crate) struct Process {
 /// The tokens and times seen by a process on servers, kept as by the Redis store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
-    /// The greatest token.
+    /// The greatest token seen.
     token: u64,
     /// The greatest time that has raised the lower bound.
     taken_us: u64,
-    /// The latest time.
+    /// The latest server time seen.
     latest_us: u64,
     /// The latest token or time from previous servers.
     pub(crate) elsewhere_us: u64,
@@ -222,7 +222,7 @@ pub(crate) struct Seen {
 const AHEAD_US: u64 = 1_000_000;
 
 impl Seen {
-    /// The token lower bound: no new token is below it.
+    /// Returns the token lower bound: no new token is below it.
     pub(crate) fn floor_us(&self) -> u64 {
         self.taken_us.max(self.token)
     }
@@ -276,7 +276,7 @@ impl Process {
             confirms_writes,
             layout: QUEUE,
             window: 64,
-            // Often too few for the callers.
+            // The limit of acquires under way, often too low for the callers.
             acquires: [1, 3, 256][(seed % 3) as usize],
             runs: [1, 2, 3, 8, 64][(seed / 3 % 5) as usize],
             born_us: None,
@@ -303,12 +303,12 @@ impl Process {
         }
     }
 
-    /// The process's time, once the process notices whether the machine was suspended.
+    /// Returns the process's time, once the process notices whether the machine was suspended.
     pub(crate) fn moment(&self, now_us: u64) -> Moment {
         Moment::from_micros(self.counted(now_us - self.born_us))
     }
 
-    /// The process's time, before it notices whether the machine was suspended.
+    /// Returns the process's time, before it notices whether the machine was suspended.
     pub(crate) fn timers(&self, now_us: u64) -> Moment {
         Moment::from_micros(self.counted(now_us - self.born_us - self.unseen))
     }
@@ -317,7 +317,7 @@ impl Process {
         (u128::from(passed_us) * u128::from(self.rate) / 1_000_000) as u64
     }
 
-    /// The world's time at this process moment.
+    /// Returns the world's time at this process moment.
     pub(crate) fn world_us(&self, moment: Moment) -> u64 {
         let passed = u128::from(moment.as_micros()) * 1_000_000 / u128::from(self.rate);
         self.born_us + passed as u64 + 1

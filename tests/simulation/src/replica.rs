@@ -8,7 +8,7 @@ use crate::world::MS;
 /// The interval at which all locks are copied; a lock whose copy is to be acknowledged is copied
 /// immediately.
 const COPIED_US: u64 = 500 * MS;
-/// How far behind a replica may be at most when it takes over.
+/// How far behind the primary a replica may be at most when it takes over, in µs.
 const BEHIND_US: u64 = 3_000 * MS;
 /// The longest time that a process waits for acknowledgements.
 const WAIT_US: u64 = 300 * MS;
@@ -69,20 +69,20 @@ impl Replica {
         }
     }
 
-    /// The earliest time whose copy contains everything acknowledged, and everything from the start
-    /// of replication.
+    /// Returns the earliest time whose copy contains everything acknowledged, and everything from
+    /// the start of replication.
     pub(crate) fn acknowledged(&self, now: u64) -> u64 {
         let known = self.acknowledged.iter().filter(|(at, _)| *at <= now);
         known.map(|(_, upto)| *upto).fold(self.follows_since, u64::max)
     }
 
-    /// The earliest time with a copy.
+    /// Returns the earliest time with a copy.
     pub(crate) fn earliest(now: u64) -> u64 {
         now.saturating_sub(BEHIND_US)
     }
 
-    /// The replica's state, if it has received everything up to `upto`; `None` before the first
-    /// copy.
+    /// Returns the replica's state, if it has received everything up to `upto`; `None` before the
+    /// first copy.
     pub(crate) fn known(&self, upto: u64) -> Option<(Vec<Resource>, Counters)> {
         self.copied_at?;
         let none =
@@ -92,7 +92,7 @@ impl Replica {
     }
 }
 
-/// The last copy up to this time.
+/// Returns the last copy up to this time.
 fn last<T: Clone>(copies: &VecDeque<(u64, T)>, upto: u64) -> Option<T> {
     copies.iter().rev().find(|(at, _)| *at <= upto).map(|(_, copy)| copy.clone())
 }

@@ -8,7 +8,7 @@ use crate::dice::Dice;
 use crate::judge::{Who, who};
 use crate::plan::Plan;
 
-/// Which demands there are for a lock.
+/// Which kinds of demands callers have for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Always the whole lock.
@@ -59,7 +59,8 @@ fn permits(dice: &mut Dice, limit: u32) -> Option<Demand> {
     Demand::permits(1 + dice.below(limit.min(3).into()) as u32, limit).ok()
 }
 
-/// The bounds of a command: in every third run so small that much is left for the next command.
+/// Returns the bounds of a command: in every third run so small that much is left for the next
+/// command.
 pub(crate) fn bounds(plan: &Plan) -> Bounds {
     match plan.seed % 3 {
         0 => Bounds { granted: 2, reclaimed: 2, ..Bounds::default() },
@@ -72,19 +73,19 @@ pub(crate) fn bounds(plan: &Plan) -> Bounds {
 pub(crate) struct Resource(pub(crate) QueueState);
 
 impl Resource {
-    /// The state of all locks of a run on an empty server.
+    /// Returns the state of all locks of a run on an empty server.
     pub(crate) fn all(plan: &Plan) -> Vec<Self> {
         (0..plan.locks).map(|_| Self::default()).collect()
     }
 
-    /// The hold in the lock key.
+    /// Returns the hold in the lock key.
     fn whole(&self, now_ms: u64) -> Option<Held<Who>> {
         let (member, ends_ms) = self.0.stored_holder()?;
         Some(held(member, ALL.into(), ends_ms, now_ms))
     }
 
-    /// The holds, including expired parts not removed yet. A hold of everything does not count once
-    /// its lease has expired.
+    /// Returns the holds, including expired parts not removed yet. A hold of everything does not
+    /// count once its lease has expired.
     pub(crate) fn holds(&self, now_ms: u64) -> Vec<Held<Who>> {
         if let Some(held) = self.whole(now_ms).filter(|held| held.is_live) {
             return vec![held];
@@ -96,18 +97,18 @@ impl Resource {
         parts.map(part).collect()
     }
 
-    /// The holders with unexpired leases.
+    /// Returns the holders with unexpired leases.
     pub(crate) fn holders(&self, now_ms: u64) -> impl Iterator<Item = Who> {
         let live = self.holds(now_ms).into_iter().filter(|held| held.is_live);
         live.map(|held| held.member)
     }
 
-    /// The waiters, in order.
+    /// Returns the waiters, in order.
     pub(crate) fn queue(&self) -> Vec<Who> {
         self.0.queue.iter().map(|(_, member)| who(member)).collect()
     }
 
-    /// The member's position in the queue.
+    /// Returns the member's position in the queue.
     pub(crate) fn place(&self, member: &Member) -> Option<u64> {
         self.0.queue.get(member)
     }
@@ -134,13 +135,13 @@ impl Resource {
         queue.any(|member| who(member) == waiting && self.is_patient(member, now_ms))
     }
 
-    /// The name of the hold, if a batch has it.
+    /// Returns the name of the hold, if a batch has it.
     pub(crate) fn run_of(&self) -> Option<Who> {
         let holder = self.0.stored_holder().map(|(member, _)| who(member));
         holder.filter(|_| !self.0.run().is_empty())
     }
 
-    /// The skipped members, which may be restored.
+    /// Returns the skipped members, which may be restored.
     pub(crate) fn aside(&self) -> Vec<Who> {
         let members = self.0.passed.values().flat_map(|passed| passed.members.iter());
         members.map(|(_, member)| who(member)).collect()
@@ -160,7 +161,7 @@ impl Resource {
         is_holder || self.0.queue.get(member).is_some()
     }
 
-    /// The token shared by the parts.
+    /// Returns the token shared by the parts.
     pub(crate) fn token(&self) -> Option<u64> {
         match self.0.lock_key.as_ref()?.held {
             queue::Held::Parts { token, .. } => token.map(Into::into),
@@ -176,7 +177,7 @@ impl Resource {
         self.0 == QueueState::default()
     }
 
-    /// The weight of parts in use, as stored in the lock key.
+    /// Returns the weight of parts in use, as stored in the lock key.
     pub(crate) fn written(&self) -> Option<u64> {
         match self.0.lock_key.as_ref().map(|lock_key| &lock_key.held) {
             None => Some(0),
@@ -185,8 +186,8 @@ impl Resource {
         }
     }
 
-    /// A contradiction between the lock key and the other keys, if any. The lock key's flag must
-    /// show the tombstones that count.
+    /// Returns a description of a contradiction between the lock key and the other keys, if there
+    /// is one. The lock key's flag must show the tombstones that count.
     pub(crate) fn contradiction(
         &self,
         now_ms: u64,
@@ -215,8 +216,8 @@ impl Resource {
         self.0.patience.get(member.node()).is_some_and(|until_ms| *until_ms > now_ms)
     }
 
-    /// The waiters in order, as far as a command looks, without waiters whose liveness deadlines
-    /// have expired. The caller counts as alive.
+    /// Returns the waiters in order, as far as a command looks, without waiters whose liveness
+    /// deadlines have expired. The caller counts as alive.
     pub(crate) fn patient(
         &self,
         now_ms: u64,

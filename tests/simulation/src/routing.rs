@@ -16,9 +16,9 @@ use crate::world::{MS, World};
 
 /// The host of all servers. A server's port is the index.
 pub(crate) const HOST: &str = "server";
-/// How often a process refreshes the topology,
+/// The interval at which a process asks a server for the topology, in µs.
 const FOLLOW_US: u64 = 2_000 * MS;
-/// but never more often than this.
+/// The least time between two such requests, in µs.
 const LEAST_US: u64 = 100 * MS;
 
 /// The hash slots' primaries, as known to a process.
@@ -37,7 +37,7 @@ impl Routing {
         Self { owners, has_moved: false, looks_at: None, was_up: true }
     }
 
-    /// The hash slot's owner, as known to the process.
+    /// Returns the hash slot's owner, as known to the process.
     pub(crate) fn owner(&self, slot: usize) -> usize {
         self.owners[slot]
     }
@@ -59,14 +59,14 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// When the request was first sent.
+    /// Returns when the request was first sent.
     pub(crate) fn since(&self) -> u64 {
         self.since
     }
 }
 
 impl World {
-    /// A new request's route.
+    /// Returns a new request's route.
     pub(crate) fn way(&self, place: Place, ask: &Ask, waits: bool) -> Way {
         let slot = self.plan.slot(index(ask));
         let server = self.processes[place.slot].routing.owners[slot];
@@ -183,7 +183,8 @@ impl World {
         }
     }
 
-    /// The lanes of all locks' hash slots on a Cluster. A restarted server has another lane.
+    /// Returns the lanes of all locks' hash slots on a Cluster. A restarted server has another
+    /// lane.
     pub(crate) fn lanes(&self, process: &Process) -> Option<Lanes> {
         let count = self.servers.len();
         let mut lanes = vec![0; usize::from(SLOTS)];

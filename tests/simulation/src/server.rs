@@ -25,14 +25,14 @@ const START_US: u64 = 1_700_000_000_000_000;
 /// The greatest difference between two primaries' clocks: a tombstone must outlast a buffered
 /// request, even if the lock moves.
 const APART_US: u64 = 4_000 * MS;
-/// A request older than this has been in a buffer once.
+/// A request older than this, in µs, has been in a buffer once.
 const FRESH_US: u64 = 5_000 * MS;
 
 pub(crate) struct Server {
     pub(crate) locks: Vec<Resource>,
     /// The token counters by hash slot.
     pub(crate) counters: Counters,
-    /// A command's bounds.
+    /// How much a single command may do.
     bounds: Bounds,
     /// The clock: until the first time, in world time, it shows the second time, and then it runs.
     pub(crate) clock: (u64, u64),
@@ -56,7 +56,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server whose clock has this rate, and is ahead by `ahead_us`.
+    /// Creates a server whose clock has this rate, and is ahead by `ahead_us`.
     pub(crate) fn new(plan: &Plan, rate: u64, ahead_us: u64) -> Self {
         Self {
             locks: Resource::all(plan),
@@ -78,14 +78,14 @@ impl Server {
         }
     }
 
-    /// The server's time, µs.
+    /// Returns the server's time, µs.
     pub(crate) fn time_us(&self, now: u64) -> u64 {
         let (since, showed) = self.clock;
         let passed = now.saturating_sub(since);
         showed + (u128::from(passed) * u128::from(self.rate) / 1_000_000) as u64
     }
 
-    /// The server's time, ms.
+    /// Returns the server's time, ms.
     pub(crate) fn clock_ms(&self, now: u64) -> u64 {
         self.time_us(now) / MS
     }
@@ -96,14 +96,14 @@ impl Server {
         self.clock = (now.max(self.clock.0), time_us);
     }
 
-    /// The world time at which the clock shows `time_us`, unless the clock is set.
+    /// Returns the world time at which the clock shows `time_us`, unless the clock is set.
     pub(crate) fn world_us(&self, time_us: u64) -> u64 {
         let (since, showed) = self.clock;
         let passed = u128::from(time_us.saturating_sub(showed)) * 1_000_000;
         since + (passed / u128::from(self.rate)) as u64
     }
 
-    /// The earliest time for a new connection.
+    /// Returns the earliest time for a new connection.
     pub(crate) fn reachable(&self, now: u64) -> u64 {
         now.max(self.frozen_until).max(self.down_until)
     }
@@ -135,7 +135,7 @@ impl Server {
         self.heard.fill(0);
     }
 
-    /// The error by which the server refuses this command, if it does.
+    /// Returns the error if the server refuses this command; otherwise `None`.
     fn refuses(&self, now: u64, lock: usize, command: &Command) -> Option<StoreError> {
         if now < self.read_only_until {
             let text = "READONLY You can't write against a read only replica.";
@@ -151,7 +151,7 @@ impl Server {
     }
 }
 
-/// A run's servers. Their clocks only differ if that is a fault.
+/// Returns a run's servers. Their clocks only differ if that is a fault.
 pub(crate) fn servers(plan: &Plan, dice: &mut Dice) -> Vec<Server> {
     // Together with a process's rate, this is at most three quarters of the margin.
     let rate = dice.of(998_000, 1_002_000);
@@ -311,7 +311,7 @@ impl Server {
     }
 }
 
-/// The tokens reported in the reply and the events, with the members receiving them.
+/// Returns the tokens reported in the reply and the events, with the members receiving them.
 fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
     let mut told = Vec::new();
     for grant in answer.grants() {
@@ -336,7 +336,7 @@ fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
     told
 }
 
-/// The reply as sent over the wire: short forms omit most of it.
+/// Returns the reply as sent over the wire: short forms omit most of it.
 fn in_short(mut answer: Answer, command: &Command, was_free: bool, is: &Resource) -> Answer {
     let is_lock = |member: &Member| member.demand() == Demand::EXCLUSIVE;
     let is_alone = is.queue_len() == 0;
@@ -394,7 +394,7 @@ fn leave_out<T>(reply: &mut Reply<T>, with_time: bool) {
     }
 }
 
-/// The index of a lock, whose name is the number, behind the hash tag if there is one.
+/// Returns the index of a lock, whose name is the number, behind the hash tag if there is one.
 pub(crate) fn index(ask: &Ask) -> usize {
     let name = ask.lock.as_str();
     let number = name.rsplit_once('}').map_or(name, |(_, number)| number);

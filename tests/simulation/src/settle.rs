@@ -44,8 +44,8 @@ impl World {
         })
     }
 
-    /// The members set aside, except members served in a batch that their node did not end: nothing
-    /// restores them.
+    /// Returns the members set aside, except members served in a batch that their node did not end:
+    /// nothing restores them.
     fn aside(&self, lock: usize, state: &Resource) -> Vec<Who> {
         let is_done = |who: &Who| self.records[lock].returned.get(who).is_some_and(|it| !it.waits);
         let is_done = |who: &Who| !laws::SERVED_MEMBERS_STAY_GONE && is_done(who);

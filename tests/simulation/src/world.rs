@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    /// Runs a table event caused by a caller.
+    /// Runs an event of a process's core that a caller has caused.
     pub(crate) fn event<T>(
         &mut self,
         place: Place,
