@@ -4,7 +4,7 @@ use redis::{Cmd, cmd};
 
 const MANUAL: &str = include_str!("../../lockcore/src/guide/redis.md");
 
-/// Returns the ACL line as printed in the manual.
+/// Returns the ACL line for lockcore's user, as printed in the manual.
 ///
 /// # Panics
 ///
@@ -16,17 +16,18 @@ pub fn manual_acl() -> &'static str {
     line
 }
 
-/// The rules of the line, without `ACL SETUSER` and the user name.
+/// Returns the rules of the ACL line, without `ACL SETUSER` and the user name.
 fn rules() -> impl Iterator<Item = &'static str> {
     manual_acl().split(' ').skip(3)
 }
 
-/// The commands allowed by the line.
+/// Returns the commands allowed by the ACL line in the manual.
 pub fn manual_commands() -> impl Iterator<Item = &'static str> {
     rules().filter_map(|rule| rule.strip_prefix('+'))
 }
 
-/// Sets a user to the line's rules except those selected by `without`; the password is `PASSWORD`.
+/// Creates the command that gives a user the rules of the ACL line in the manual, except the rules
+/// for which `without` returns true. The password is `PASSWORD`.
 pub fn set_user(name: &str, without: impl Fn(&str) -> bool) -> Cmd {
     let mut set = cmd("ACL");
     set.arg("SETUSER").arg(name).arg("reset");
@@ -36,7 +37,7 @@ pub fn set_user(name: &str, without: impl Fn(&str) -> bool) -> Cmd {
     set
 }
 
-/// The additional rules of the manual for queues shared with JVMs.
+/// Returns the additional rules in the manual for queues shared with JVMs.
 ///
 /// # Panics
 ///

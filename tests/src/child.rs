@@ -36,7 +36,7 @@ impl LockChild {
         Self::start_with(program, &[url]).await
     }
 
-    /// Starts `program` in the same way, sharing queues with JVMs.
+    /// Starts `program` as in [`start`](Self::start), for locks shared with JVMs.
     ///
     /// # Panics
     ///
@@ -67,13 +67,13 @@ impl LockChild {
         child
     }
 
-    /// The node id, as contained in its members and its channel.
+    /// Returns the node id, as contained in its members and its channel.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// The process id, for signals.
+    /// Returns the process id, for signals.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()

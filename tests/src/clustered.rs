@@ -12,7 +12,7 @@ use crate::{Port, Raw, RedisOptions, RedisServer, eventually, eventually_some};
 use bus::Bus;
 
 const PRIMARIES: usize = 3;
-/// The number of slots per primary at the start: the last primary has the rest.
+/// The number of slots of each primary at the start, except that the last primary has the rest.
 const EACH: u16 = 5_461;
 const SLOTS: u16 = 16_384;
 /// The bound of a start or a failover: on an idle machine a start takes 2 s.
@@ -24,7 +24,7 @@ pub struct Clustered {
     /// The primaries first, then the replica of each in the same order.
     servers: Vec<RedisServer>,
     ids: Vec<String>,
-    /// The ports announced to clients: with TLS, different from those of `servers`.
+    /// The ports announced to clients. With TLS they differ from the ports of `servers`.
     told: Vec<u16>,
     /// The relays between the servers, where a server can be cut off from the others.
     bus: Option<Bus>,
@@ -155,13 +155,13 @@ impl Clustered {
         }
     }
 
-    /// The URL of all servers.
+    /// Returns the URL of all servers.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_with("redis", "", "127.0.0.1")
     }
 
-    /// The URL of all servers with another scheme than `redis`, with credentials such as
+    /// Returns the URL of all servers with another scheme than `redis`, with credentials such as
     /// `user:password@`, and with another host name of this machine.
     #[must_use]
     pub fn url_with(&self, scheme: &str, credentials: &str, host: &str) -> String {
@@ -169,29 +169,30 @@ impl Clustered {
         format!("{scheme}+cluster://{credentials}{}", hosts.join(","))
     }
 
-    /// A server, by index; the first three are the initial primaries, the others their replicas.
+    /// Returns a server, by index; the first three are the initial primaries, the others their
+    /// replicas.
     pub fn server(&mut self, number: usize) -> &mut RedisServer {
         &mut self.servers[number]
     }
 
-    /// A connection to a server.
+    /// Returns a connection to a server.
     pub async fn raw(&self, number: usize) -> Raw {
         Raw::connect(&self.servers[number].url()).await
     }
 
-    /// The index of the server that serves the slot at the start.
+    /// Returns the index of the server that serves the slot at the start.
     #[must_use]
     pub fn owner(&self, slot: u16) -> usize {
         usize::from(slot / EACH).min(PRIMARIES - 1)
     }
 
-    /// The index of the primary that serves a lock of this full name at the start.
+    /// Returns the index of the primary that serves a lock of this full name at the start.
     #[must_use]
     pub fn primary_of(&self, name: &str) -> usize {
         self.owner(LockName::from(name).slot())
     }
 
-    /// A name served by this primary at the start; a different name for each number.
+    /// Returns a name served by this primary at the start; a different name for each number.
     ///
     /// # Panics
     ///
@@ -249,7 +250,7 @@ impl Clustered {
         .await;
     }
 
-    /// The index of a shard's current primary, given the index of either server.
+    /// Returns the index of a shard's current primary, given the index of either server.
     pub async fn present_primary(&self, number: usize) -> usize {
         match role(&self.servers[number]).await {
             (true, _) => number,
@@ -353,12 +354,12 @@ struct Form<'a> {
     has_relays: bool,
 }
 
-/// The other server of a shard.
+/// Returns the other server of a shard.
 fn partner(number: usize) -> usize {
     (number + PRIMARIES) % (2 * PRIMARIES)
 }
 
-/// Whether the server is a primary, and whether it is a connected replica.
+/// Returns whether the server is a primary, and whether it is a connected replica.
 async fn role(server: &RedisServer) -> (bool, bool) {
     let mut redis = Raw::connect(&server.url()).await;
     let info: String = redis.ask(cmd("INFO").arg("replication")).await;

@@ -9,7 +9,7 @@ use crate::Raw;
 pub struct CommandStat {
     /// The number of calls.
     pub calls: u64,
-    /// The time spent in them, in microseconds.
+    /// The total time of the calls, in microseconds.
     pub usec: u64,
 }
 
@@ -27,7 +27,7 @@ impl CommandStats {
         Self::parse(&redis.info("commandstats").await)
     }
 
-    /// The work since `earlier` was read from the same server.
+    /// Returns the work since `earlier` was read from the same server.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut commands = self.commands.clone();
@@ -42,19 +42,19 @@ impl CommandStats {
         Self { commands }
     }
 
-    /// The counters of a command in lower case, or of a subcommand as in `"client|kill"`.
+    /// Returns the counters of a command in lower case, or of a subcommand as in `"client|kill"`.
     #[must_use]
     pub fn of(&self, command: &str) -> CommandStat {
         self.commands.get(command).copied().unwrap_or_default()
     }
 
-    /// The number of calls of a command.
+    /// Returns the number of calls of a command.
     #[must_use]
     pub fn calls(&self, command: &str) -> u64 {
         self.of(command).calls
     }
 
-    /// The counters of every command that has run, by name.
+    /// Returns the counters of every command that has run, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, CommandStat)> {
         self.commands.iter().map(|(name, stat)| (&**name, *stat))
     }

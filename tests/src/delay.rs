@@ -35,7 +35,7 @@ impl Delay {
         Self { address }
     }
 
-    /// The address to connect to.
+    /// Returns the address to connect to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -16,7 +16,7 @@ use crate::{RedisOptions, RedisServer};
 #[derive(Debug)]
 pub struct Disk {
     directory: PathBuf,
-    /// The values shared by test and library.
+    /// The file through which the test and the library share values.
     shared: File,
 }
 
@@ -45,7 +45,7 @@ impl Disk {
         Self { directory, shared }
     }
 
-    /// The options of a server with an append-only file on this disk.
+    /// Returns the options of a server with an append-only file on this disk.
     #[must_use]
     pub fn options(&self, appendfsync: &str) -> RedisOptions {
         let text = |path: &Path| path.to_str().expect("a path is text").to_owned();
@@ -121,7 +121,7 @@ impl Drop for Disk {
     }
 }
 
-/// The path of the library. Each process compiles its own copy.
+/// Returns the path of the library. Each process compiles its own copy.
 fn library() -> &'static Path {
     static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
         let path = std::env::temp_dir().join(format!("lock-disk-{}.so", std::process::id()));

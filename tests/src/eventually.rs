@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// The pause between two checks of the condition: it saves work and decides nothing.
+/// The pause between two checks of the condition. It only saves work.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Waits until the condition is true.

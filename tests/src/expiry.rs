@@ -24,7 +24,8 @@ end
 ";
 
 impl Raw {
-    /// When the key expires, ms since the epoch; -1 without an expiry, -2 without the key.
+    /// Returns when the key expires, in ms since the epoch; -1 without an expiry, -2 without the
+    /// key.
     pub async fn expiry(&mut self, key: &str) -> i64 {
         let script = format!("{EXPIRY} return expiry(KEYS[1])");
         self.ask(cmd("EVAL").arg(script).arg(1).arg(key)).await

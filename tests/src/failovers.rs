@@ -88,14 +88,14 @@ pub struct Spell<'a> {
 }
 
 impl Spell<'_> {
-    /// The sentinels' URL, with a database.
+    /// Returns the sentinels' URL, with a database.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// How many failovers have ended since the period began; of the first, perhaps only the end was
-    /// in the period.
+    /// Returns how many failovers have ended since the period began; of the first, perhaps only the
+    /// end was in the period.
     ///
     /// # Panics
     ///
@@ -182,7 +182,7 @@ impl Scene {
     }
 }
 
-/// The offsets acknowledged by the replicas, and the offset written by the primary.
+/// Returns the offsets acknowledged by the replicas, and the offset written by the primary.
 async fn offsets(primary: &mut crate::Raw) -> (Vec<u64>, u64) {
     let (_, written, replicas): (String, u64, Vec<Vec<String>>) = primary.ask(&cmd("ROLE")).await;
     let acknowledged = replicas.iter().map(|replica| replica[2].parse().expect("an offset"));

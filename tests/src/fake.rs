@@ -28,7 +28,7 @@ impl FakeServer {
         Self::start_slow(Duration::ZERO, answer).await
     }
 
-    /// Starts in the same way, with a delay before each reply.
+    /// Starts as in [`start`](Self::start), with a delay before each reply.
     ///
     /// # Panics
     ///
@@ -48,13 +48,13 @@ impl FakeServer {
         Self { address, accepting }
     }
 
-    /// The listening address.
+    /// Returns the listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The server's URL, with a password.
+    /// Returns the server's URL, with a password.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://:hunter2@{}/", self.address)

@@ -65,30 +65,31 @@ impl Front {
         Self { address, server, cost_us, in_line, cuts, _tasks: tasks }
     }
 
-    /// The address to which clients connect.
+    /// Returns the address to which clients connect.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The front's URL.
+    /// Returns the front's URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address)
     }
 
-    /// The same URL with a database, so that the login of a connection has a reply to wait for.
+    /// Returns the same URL with a database, so that the login of a connection has a reply to wait
+    /// for.
     #[must_use]
     pub fn url_with_login(&self) -> String {
         format!("redis://{}/1", self.address)
     }
 
-    /// From now on, each new connection takes this long.
+    /// Makes each new connection take this long from now on.
     pub fn costs(&self, each: Duration) {
         self.cost_us.store(each.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// From now on, new connections lead to another server, like a changed host name.
+    /// Makes new connections lead to another server from now on, like a changed host name.
     pub fn leads_to(&self, server: SocketAddr) {
         self.server.send_replace(server);
     }
@@ -98,7 +99,7 @@ impl Front {
         self.cuts.send_replace(());
     }
 
-    /// How many connections wait for the front.
+    /// Returns the number of connections that the front has not processed yet.
     #[must_use]
     pub fn in_line(&self) -> usize {
         self.in_line.load(Ordering::Relaxed)

@@ -36,7 +36,8 @@ impl Grants {
         Self { seen, _monitor: Arc::new(monitor) }
     }
 
-    /// When a member of this node was granted the lock that it holds now, µs.
+    /// Returns when a member of this node was granted the lock that it holds now, in µs by the
+    /// server's clock.
     ///
     /// # Panics
     ///

@@ -13,37 +13,38 @@ pub const PATIENCE_MS: i64 = 15_000;
 /// The time between the lease end and the expiry of its flagged lock key.
 const MARGIN_MS: i64 = 60_000;
 
-/// The lock key of a lock, by the lock's full name.
+/// Returns the lock key of a lock, by the lock's full name.
 #[must_use]
 pub fn lock_key(lock: &str) -> String {
     format!("lock:{{{lock}}}")
 }
 
-/// The queue: waiting member → position.
+/// Returns the key of the queue: waiting member → position.
 #[must_use]
 pub fn queue_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:queue")
 }
 
-/// The held parts: member → end of the lease, ms.
+/// Returns the key of the held parts: member → end of the lease, in ms since the epoch.
 #[must_use]
 pub fn holds_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:holds")
 }
 
-/// The tombstones: member → when the tombstone is removed, ms.
+/// Returns the key of the tombstones: member → when the tombstone is removed, in ms since the
+/// epoch.
 #[must_use]
 pub fn gone_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:gone")
 }
 
-/// The key that shows that the waiting members of a node are alive.
+/// Returns the key that exists while the waiting members of a node count as alive.
 #[must_use]
 pub fn patience_key(lock: &str, node: &str) -> String {
     format!("lock:{{{lock}}}:patience:{node}")
 }
 
-/// The skipped members of a node.
+/// Returns the key of the skipped members of a node.
 #[must_use]
 pub fn passed_key(lock: &str, node: &str) -> String {
     format!("lock:{{{lock}}}:passed:{node}")

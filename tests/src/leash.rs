@@ -21,7 +21,8 @@ pub struct Leash {
 }
 
 impl Leash {
-    /// Ties the process `pid` to this process; `scratch`, a directory, is removed with it.
+    /// Creates a leash: the process `pid` is killed when this process ends. `scratch`, a directory,
+    /// is then removed.
     ///
     /// # Panics
     ///

@@ -93,7 +93,7 @@ impl Log {
         kept.text.push('\n');
     }
 
-    /// All events, spans and added lines so far.
+    /// Returns all events, spans and added lines so far.
     ///
     /// # Panics
     ///
@@ -103,7 +103,7 @@ impl Log {
         self.kept().text.clone()
     }
 
-    /// The events of lockcore so far, with their levels.
+    /// Returns the events of lockcore so far, with their levels.
     ///
     /// # Panics
     ///
@@ -113,7 +113,7 @@ impl Log {
         self.kept().events.clone()
     }
 
-    /// The warnings and errors of lockcore so far.
+    /// Returns the warnings and errors of lockcore so far.
     ///
     /// # Panics
     ///

@@ -17,14 +17,14 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 pub struct Monitor {
     address: SocketAddr,
     connection: TcpStream,
-    /// The last command to read, sent by `stop` from another connection.
+    /// The command at which the reader ends, sent by `stop` on another connection.
     end_mark: String,
     /// The reader; `None` once stopped.
     reader: Option<JoinHandle<Vec<MonitorLine>>>,
 }
 
 impl Monitor {
-    /// Starts; it will see every command sent after this call has returned.
+    /// Starts a MONITOR, which sees every command sent after this call has returned.
     ///
     /// # Panics
     ///
@@ -38,7 +38,7 @@ impl Monitor {
         })
     }
 
-    /// Starts, and passes each command to `each` instead of keeping it: for long runs.
+    /// Starts a MONITOR that passes each command to `each` instead of keeping it, for long runs.
     ///
     /// # Panics
     ///
@@ -71,7 +71,8 @@ impl Monitor {
         Self { address, connection, end_mark, reader: Some(reader) }
     }
 
-    /// Stops, and returns all commands that ran before this call, in order.
+    /// Stops the MONITOR, and returns all commands that ran before this call, in order. If the
+    /// server has died meanwhile, these are the commands until then.
     ///
     /// If the server has died meanwhile, these are the commands until then.
     ///

@@ -29,7 +29,7 @@ impl MonitorLine {
         self.args.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()))
     }
 
-    /// An argument as text, with the command name as number 0; empty if there are fewer.
+    /// Returns an argument as text, with the command name as number 0; empty if there are fewer.
     #[must_use]
     pub fn text(&self, index: usize) -> String {
         self.args

@@ -23,14 +23,15 @@ impl RedisOptions {
         self
     }
 
-    /// Makes it a sentinel, with these lines in its configuration file, which it rewrites.
+    /// Makes the server a sentinel, with these lines in its configuration file, which the sentinel
+    /// rewrites.
     #[must_use]
     pub fn sentinel(mut self, lines: String) -> Self {
         self.sentinel = Some(lines);
         self
     }
 
-    /// Makes it a Redis Cluster server that knows the nodes of these lines at each start.
+    /// Makes the server a Redis Cluster server that knows the nodes in these lines at each start.
     #[must_use]
     pub fn cluster(mut self, lines: String) -> Self {
         self.cluster = Some(lines);

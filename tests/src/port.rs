@@ -52,13 +52,13 @@ impl Port {
             .expect("a machine has two free loopback ports at that distance among a thousand tried")
     }
 
-    /// The port number.
+    /// Returns the port number.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// The loopback address with this port.
+    /// Returns the loopback address with this port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.number).into()

@@ -86,19 +86,19 @@ impl Postgres {
         Err(format!("postgres did not answer within {START_LIMIT:?}"))
     }
 
-    /// The listening address.
+    /// Returns the listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// The server URL, at its own address or a proxy's.
+    /// Returns the server URL, at its own address or a proxy's.
     #[must_use]
     pub fn url(&self, address: SocketAddr) -> String {
         format!("postgres://{USER}@{address}/{USER}")
     }
 
-    /// The process id of the server; its sessions are child processes.
+    /// Returns the process id of the server; its sessions are child processes.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -117,7 +117,7 @@ impl Drop for Postgres {
     }
 }
 
-/// The program folder of the newest version, which Debian does not put on PATH.
+/// Returns the program folder of the newest version, which Debian does not put on PATH.
 fn programs() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<(u32, PathBuf)> = versions

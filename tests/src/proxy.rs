@@ -94,38 +94,39 @@ impl Proxy {
         proxy
     }
 
-    /// The proxy's URL, `redis://127.0.0.1:<port>/`.
+    /// Returns the proxy's URL, `redis://127.0.0.1:<port>/`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address())
     }
 
-    /// The address to which clients connect.
+    /// Returns the address to which clients connect.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// The number of connections accepted since the start.
+    /// Returns the number of connections accepted since the start.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.shared.accepted()
     }
 
-    /// The number of open connections of this kind.
+    /// Returns the number of open connections of this kind.
     #[must_use]
     pub fn open(&self, which: Connections) -> usize {
         self.shared.matching(which).len()
     }
 
-    /// The number of requests passed on to the server since the start; constant while frozen.
+    /// Returns the number of requests passed on to the server since the start; constant while
+    /// frozen.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// The number of replies and messages passed on to clients since the start; constant while
-    /// frozen.
+    /// Returns the number of replies and messages passed on to clients since the start; constant
+    /// while frozen.
     #[must_use]
     pub fn replies(&self) -> u64 {
         self.shared.replies.load(Ordering::SeqCst)

@@ -13,7 +13,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Connects.
+    /// Connects to a server.
     ///
     /// # Panics
     ///
@@ -30,7 +30,7 @@ impl Raw {
         Self { connection }
     }
 
-    /// The connection, for scripts.
+    /// Returns the connection, for scripts.
     pub(crate) fn connection(&mut self) -> &mut MultiplexedConnection {
         &mut self.connection
     }
@@ -69,8 +69,8 @@ impl Raw {
         result.unwrap_or_else(|error| panic!("{error}, in reply to a pipeline"));
     }
 
-    /// The names of the keys that match a pattern, sorted, without node keys, which come and go by
-    /// themselves.
+    /// Returns the names of the keys that match a pattern, sorted, without node keys, which come
+    /// and go by themselves.
     pub async fn keys(&mut self, pattern: &str) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(cmd("KEYS").arg(pattern)).await;
         keys.retain(|key| !key.starts_with("lock:node:"));
@@ -83,34 +83,34 @@ impl Raw {
         self.ask(cmd("EXISTS").arg(key)).await
     }
 
-    /// The milliseconds to live; -1 without an expiry, -2 without the key.
+    /// Returns the time to live of a key in milliseconds; -1 without an expiry, -2 without the key.
     pub async fn pttl(&mut self, key: &str) -> i64 {
         self.ask(cmd("PTTL").arg(key)).await
     }
 
-    /// The whole list, head first.
+    /// Reads a whole list, head first.
     pub async fn list(&mut self, key: &str) -> Vec<String> {
         self.ask(cmd("LRANGE").arg(key).arg(0).arg(-1)).await
     }
 
-    /// The length of the list.
+    /// Returns the length of a list.
     pub async fn list_length(&mut self, key: &str) -> usize {
         self.ask(cmd("LLEN").arg(key)).await
     }
 
-    /// The members of the sorted set with their scores, lowest first.
+    /// Returns the members of a sorted set with their scores, lowest first.
     pub async fn scores(&mut self, key: &str) -> Vec<(String, f64)> {
         self.ask(cmd("ZRANGE").arg(key).arg(0).arg(-1).arg("WITHSCORES")).await
     }
 
-    /// The fields of the hash with their values, sorted.
+    /// Returns the fields of a hash with their values, sorted.
     pub async fn hash(&mut self, key: &str) -> Vec<(String, String)> {
         let mut fields: Vec<(String, String)> = self.ask(cmd("HGETALL").arg(key)).await;
         fields.sort();
         fields
     }
 
-    /// The string.
+    /// Reads a string; `None` without the key.
     pub async fn get(&mut self, key: &str) -> Option<String> {
         self.ask(cmd("GET").arg(key)).await
     }
@@ -120,7 +120,7 @@ impl Raw {
         self.ask(cmd("PUBLISH").arg(channel).arg(message)).await
     }
 
-    /// The number of subscribers of the channel.
+    /// Returns the number of subscribers of a channel.
     pub async fn subscribers(&mut self, channel: &str) -> usize {
         let (_, count): (String, usize) = self.ask(cmd("PUBSUB").arg("NUMSUB").arg(channel)).await;
         count
@@ -154,12 +154,12 @@ impl Raw {
         self.ask(&cmd("FLUSHALL")).await
     }
 
-    /// A section of INFO, as text.
+    /// Returns a section of INFO, as text.
     pub async fn info(&mut self, section: &str) -> String {
         self.ask(cmd("INFO").arg(section)).await
     }
 
-    /// The server's clock in microseconds since the epoch.
+    /// Returns the server's clock in microseconds since the epoch.
     pub async fn time_us(&mut self) -> u64 {
         let (seconds, micros): (u64, u64) = self.ask(&cmd("TIME")).await;
         seconds * 1_000_000 + micros

@@ -1,7 +1,7 @@
 //! RESP, the wire format of Redis: just enough of it to find the end of a frame and the words of a
 //! request.
 
-/// The bytes of a request.
+/// Returns the bytes of a request.
 pub(crate) fn request(args: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
@@ -10,8 +10,8 @@ pub(crate) fn request(args: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// The length of the first frame (a request or reply, RESP2 or RESP3), or `None` while it is
-/// incomplete.
+/// Returns the length of the first frame (a request or reply, RESP2 or RESP3), or `None` while it
+/// is incomplete.
 pub(crate) fn frame_length(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     // A frame's first line announces this many bytes, or this many frames.
@@ -34,7 +34,7 @@ pub(crate) fn is_push(frame: &[u8]) -> bool {
     frame.first() == Some(&b'>')
 }
 
-/// The arguments of a complete request frame; an inline command is split at its spaces.
+/// Returns the arguments of a complete request frame; an inline command is split at its spaces.
 pub(crate) fn arguments(frame: &[u8]) -> Vec<Vec<u8>> {
     if frame.first() != Some(&b'*') {
         return frame
@@ -53,7 +53,7 @@ pub(crate) fn arguments(frame: &[u8]) -> Vec<Vec<u8>> {
     args
 }
 
-/// The count in a frame's first line; `None` for the -1 of a null.
+/// Returns the count in a frame's first line; `None` for the -1 of a null.
 fn number(bytes: &[u8]) -> Option<usize> {
     let end = bytes.iter().position(|byte| *byte == b'\r')?;
     std::str::from_utf8(bytes.get(1..end)?).ok()?.parse().ok()

@@ -29,7 +29,7 @@ impl RedisServer {
         Self::options().start()
     }
 
-    /// The options for a server with other settings.
+    /// Returns the options for a server with other settings.
     #[must_use]
     pub fn options() -> RedisOptions {
         RedisOptions::default()
@@ -55,26 +55,27 @@ impl RedisServer {
         server
     }
 
-    /// The major and minor version: tests expect different replies from older servers.
+    /// Returns the server's major and minor version, because tests expect different replies from
+    /// older servers.
     #[must_use]
     pub fn version(&self) -> (u32, u32) {
         process::version()
     }
 
-    /// The listening address, also while the server is down.
+    /// Returns the listening address, also while the server is down.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// The port, also while it is down.
+    /// Returns the port, also while the server is down.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// The URL, `redis://127.0.0.1:<port>/`, with the password if [`RedisOptions::arg`] has set
-    /// one.
+    /// Returns the URL, `redis://127.0.0.1:<port>/`, with the password if [`RedisOptions::arg`] has
+    /// set one.
     #[must_use]
     pub fn url(&self) -> String {
         let password = self.password().map_or(String::new(), |password| format!(":{password}@"));
@@ -85,7 +86,7 @@ impl RedisServer {
         self.options.password()
     }
 
-    /// The process id of the running server.
+    /// Returns the process id of the running server.
     ///
     /// # Panics
     ///

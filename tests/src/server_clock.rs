@@ -9,14 +9,14 @@ use std::{env, process};
 
 use crate::{RedisOptions, RedisServer};
 
-/// The library between the server and the machine's clock.
+/// The source of the library that is preloaded between the server and the machine's clock.
 const SOURCE: &str = include_str!("server_clock/clock.c");
 
 /// A server's clock. The server's timers stay on the monotonic clock.
 #[derive(Debug)]
 pub struct ServerClock {
     directory: PathBuf,
-    /// How many seconds it is ahead, in the file read by the server.
+    /// The file from which the server reads how many seconds its clock is ahead.
     ahead: File,
 }
 

@@ -32,8 +32,8 @@ impl Watched {
         Self::start_with(options, "", |_| RedisOptions::default()).await
     }
 
-    /// Starts the servers in the same way, with `more` lines for the sentinel files, and options
-    /// for each server by index.
+    /// Starts the servers as in [`start`](Self::start), with `more` lines for the sentinels' files,
+    /// and options for each server by index.
     ///
     /// # Panics
     ///
@@ -78,7 +78,7 @@ impl Watched {
         watched
     }
 
-    /// The URL of all sentinels.
+    /// Returns the URL of all sentinels.
     #[must_use]
     pub fn url(&self) -> String {
         let addresses: Vec<_> =
@@ -86,12 +86,12 @@ impl Watched {
         format!("redis+sentinel://{}/{NAME}", addresses.join(","))
     }
 
-    /// A server, by index; 0 is the first primary.
+    /// Returns a server, by index; 0 is the first primary.
     pub fn server(&mut self, number: usize) -> &mut RedisServer {
         &mut self.servers[number]
     }
 
-    /// A connection to a server.
+    /// Returns a connection to a server.
     pub async fn raw(&self, number: usize) -> Raw {
         Raw::connect(&self.servers[number].url()).await
     }
@@ -202,7 +202,7 @@ impl Watched {
         primary
     }
 
-    /// The index of the server that all sentinels name as the primary, once they agree.
+    /// Returns the index of the server that all sentinels name as the primary, once they agree.
     async fn named(&self) -> Option<usize> {
         let mut named = None;
         for sentinel in &self.sentinels {
@@ -244,7 +244,8 @@ async fn role(server: &RedisServer) -> Option<String> {
     redis::from_redis_value_ref(role.first()?).ok()
 }
 
-/// How many replicas have all data of this primary, once there are `wanted` or after half a second.
+/// Returns how many replicas have all data of this primary, once there are `wanted` or after half a
+/// second.
 pub async fn followers(primary: &mut Raw, wanted: usize) -> usize {
     let _ = primary.try_ask::<()>(cmd("SET").arg("in-step").arg(1).arg("PX").arg(1)).await;
     primary.try_ask(cmd("WAIT").arg(wanted).arg(500)).await.unwrap_or(0)

@@ -11,7 +11,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Starts; the subscription is active on return.
+    /// Starts a watcher, whose subscription is active when this returns.
     ///
     /// # Panics
     ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::resp;
 
-/// A raw connection.
+/// A blocking connection that sends and reads raw frames.
 pub(crate) struct Wire {
     stream: BufReader<TcpStream>,
 }
@@ -38,7 +38,7 @@ impl Wire {
         Ok(String::from_utf8_lossy(&content).into_owned())
     }
 
-    /// The connection itself, for a reader without a time limit.
+    /// Returns the connection itself, for a reader without a time limit.
     pub(crate) fn into_stream(self) -> io::Result<BufReader<TcpStream>> {
         self.stream.get_ref().set_read_timeout(None)?;
         Ok(self.stream)

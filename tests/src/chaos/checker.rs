@@ -16,9 +16,9 @@ use super::record::{End, Pair};
 use super::trace::ServerGrant;
 use super::violation::{Violation, What};
 
-/// How far a call may exceed its bound on a busy machine.
+/// How far a call may exceed its bound on a busy machine, in µs.
 const SLACK_US: i64 = 3_000_000;
-/// The difference between two clocks read one after the other.
+/// The difference that two clocks read one after the other may have, in µs.
 const CLOCKS_US: i64 = 500;
 
 /// How long before the deadline a guard is notified of the loss, so that the notification is not
@@ -28,7 +28,7 @@ const LEAD_US: i64 = 10_000;
 /// The bound within which a client is notified of a grant where every node soon reconnects.
 const UNHEARD_US: i64 = 1_000_000;
 
-/// The kill, stops and resumptions of one child.
+/// When one child was killed, stopped and resumed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fate {
     /// When the child was about to be killed.
@@ -42,12 +42,12 @@ pub(super) struct Fate {
 pub(super) struct Evidence {
     pub(super) attempts: Vec<Attempt>,
     pub(super) grants: Vec<ServerGrant>,
-    /// Whether the server's grants are known: its commands show whose they are.
+    /// True if the server's grants are known, because its commands show who got them.
     pub(super) knows_grants: bool,
     pub(super) fates: BTreeMap<u32, Fate>,
-    /// How far the server's clock is ahead of the clients' clock.
+    /// How far the server's clock is ahead of the clients' clock, in µs.
     pub(super) server_ahead: i64,
-    /// Whether no grant may expire unclaimed.
+    /// True if no grant may expire without its client having used it.
     pub(super) all_claimed: bool,
     /// When the run was over, by the clients' clock.
     pub(super) end: i64,
@@ -77,7 +77,7 @@ fn held(evidence: &Evidence) -> impl Iterator<Item = (&Attempt, Grant)> {
     evidence.attempts.iter().filter_map(|attempt| Some((attempt, attempt.grant?)))
 }
 
-/// When the holder stopped believing in its hold, as far as recorded.
+/// Returns the time until which the holder relied on its hold, as far as recorded.
 fn believed_until(evidence: &Evidence, attempt: &Attempt, grant: Grant) -> i64 {
     match (attempt.ending, evidence.fates.get(&attempt.child).and_then(|fate| fate.killed)) {
         (Some(ending), _) => ending.at.min(ending.until),
@@ -86,7 +86,7 @@ fn believed_until(evidence: &Evidence, attempt: &Attempt, grant: Grant) -> i64 {
     }
 }
 
-/// A hold that a client believed to have, with weight and time.
+/// A hold that a client relied on, with weight and time.
 struct Belief<'a> {
     attempt: &'a Attempt,
     weight: u64,
@@ -94,7 +94,8 @@ struct Belief<'a> {
     until: i64,
 }
 
-/// The belief in a hold, or two beliefs for a writer downgraded to a reader.
+/// Returns the period in which the client relied on a hold; two periods for a writer downgraded to
+/// a reader.
 fn beliefs<'a>(evidence: &Evidence, attempt: &'a Attempt, grant: Grant) -> Vec<Belief<'a>> {
     let from = grant.at;
     let until = believed_until(evidence, attempt, grant);
@@ -109,9 +110,9 @@ fn beliefs<'a>(evidence: &Evidence, attempt: &'a Attempt, grant: Grant) -> Vec<B
     }
 }
 
-/// Checks that clients never believe at the same instant to hold more of a lock than is available:
-/// nothing beside a write or a lock, and of permits at most their limit. All permit requests for a
-/// lock have the same limit.
+/// Checks that clients never rely at the same instant on more of a lock than is available: nothing
+/// beside a write or a lock, and of permits at most their limit. All permit requests for a lock
+/// have the same limit.
 fn overlaps(evidence: &Evidence, found: &mut Vec<Violation>) {
     let mut beliefs: Vec<_> = held(evidence)
         .flat_map(|(attempt, grant)| beliefs(evidence, attempt, grant))
@@ -246,7 +247,7 @@ fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that no grant stays unclaimed: it would cost the others a lease, and the waiter the turn.
+/// Checks that no grant stays unused: it would cost the others a lease, and the waiter the turn.
 fn unclaimed(evidence: &Evidence, found: &mut Vec<Violation>) {
     let attempts: HashMap<_, _> = evidence
         .attempts

@@ -26,26 +26,26 @@ use super::register::{Half, Registers};
 pub(super) const LOCKS: u32 = 8;
 /// The longest wait that a client allows.
 const LONGEST_WAIT_MS: u64 = 2_000;
-/// How long all clients use the same lock, where they use one lock at a time.
+/// How long all clients use the same lock, in µs, if they use one lock at a time.
 const TOGETHER_US: i64 = 500_000;
 
-/// The lock name in Redis.
+/// Returns the lock name in Redis.
 pub(super) fn lock_name(lock: u32) -> String {
     format!("torture-{lock}")
 }
 
-/// The label of an attempt, carried by its commands.
+/// Returns the label of an attempt, carried by its commands.
 pub(super) fn label(child: u32, attempt: u32) -> String {
     format!("c{child}-{attempt}")
 }
 
-/// The child and the attempt encoded in a label.
+/// Returns the child and the attempt encoded in a label.
 pub(super) fn read_label(label: &str) -> Option<(u32, u32)> {
     let (child, attempt) = label.strip_prefix('c')?.split_once('-')?;
     Some((child.parse().ok()?, attempt.parse().ok()?))
 }
 
-/// The parameters of a child.
+/// What a child process does, and with which connections.
 #[derive(Clone, Debug)]
 struct Orders {
     child: u32,
@@ -54,7 +54,7 @@ struct Orders {
     locks: Locks,
     registers: Registers,
     gauge: Gauge,
-    /// How far the wall clock is ahead of the records' clock.
+    /// How far the wall clock is ahead of the records' clock, in µs.
     wall_ahead: i64,
     stop: CancellationToken,
     journal: Journal,
@@ -62,7 +62,7 @@ struct Orders {
 }
 
 impl Orders {
-    /// The number of the next lock of this client.
+    /// Returns the number of the next lock of this client.
     fn lock(&self, dice: &mut Dice) -> u32 {
         match self.habits.together {
             true => (now_us() / TOGETHER_US % i64::from(self.forms.locks())) as u32,
@@ -70,7 +70,7 @@ impl Orders {
         }
     }
 
-    /// The end of a call that failed.
+    /// Returns how a call that failed ended, by its error.
     fn ended(&self, error: &LockError) -> End {
         match error.kind() {
             LockErrorKind::Lost => End::Lost,
@@ -83,7 +83,8 @@ impl Orders {
         }
     }
 
-    /// The bound of a request, doubled if the server may have lost the script.
+    /// Returns the time in which a request must end, doubled if the server may have lost the
+    /// script.
     fn bound(&self) -> i64 {
         2 * self.habits.request_timeout.as_micros() as i64
     }
@@ -240,7 +241,7 @@ async fn acquire(
         let wait = Duration::from_millis(dice.of(shortest..=LONGEST_WAIT_MS));
         let acquire = request.wait(wait).acquire(demand).map_ok(Some);
         let patience = dice.percent(orders.habits.cancel).then(|| dice.of(0..=20));
-        // A wait of zero sends one request.
+        // A wait of zero sends a single request.
         invoked(wait.max(orders.habits.request_timeout));
         match patience {
             None => acquire.await,

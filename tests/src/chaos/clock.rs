@@ -5,16 +5,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-/// Two readings farther apart than this were interrupted, and are repeated.
+/// The most time between two readings of clocks, in µs. With more, the readings were interrupted,
+/// and are repeated.
 const CLOSE_US: i64 = 50;
 
-/// The machine's monotonic clock in microseconds: the same in all processes.
+/// Returns the machine's monotonic clock in microseconds: the same in all processes.
 pub(super) fn now_us() -> i64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
 }
 
-/// An instant in microseconds of that clock, never later than the true time.
+/// Returns an instant in microseconds of the machine's monotonic clock, never later than the true
+/// time.
 pub(super) fn at_us(instant: Instant) -> i64 {
     let (before, now) = read_with(Instant::now);
     match instant.checked_duration_since(now) {
@@ -23,7 +25,8 @@ pub(super) fn at_us(instant: Instant) -> i64 {
     }
 }
 
-/// How far the wall clock (on one machine the server's clock) is ahead of the monotonic clock.
+/// Returns how far the wall clock (on one machine also the server's clock) is ahead of the
+/// monotonic clock, in µs.
 pub(super) fn wall_ahead_us() -> i64 {
     let (before, wall) = read_with(SystemTime::now);
     micros(wall.duration_since(UNIX_EPOCH).expect("a clock after 1970")) - before

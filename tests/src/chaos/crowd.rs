@@ -13,7 +13,7 @@ use crate::{PATIENCE_MS, Proxy, Raw, RedisServer, eventually, patience_key, queu
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
 /// The holder's lease, so long that nothing is renewed: every script belongs to the waiting node.
 const HELD_FOR: Duration = Duration::from_secs(600);
-/// How many queues a script reads, and how many acquires are in flight at once.
+/// How many queues a script reads, and how many acquires are under way at once.
 const PART: usize = 250;
 const SOON: Duration = Duration::from_secs(60);
 
@@ -37,14 +37,15 @@ const LOOK: &str = "
     end
     return { missing, passed, lowest }";
 
-/// The server's state of some queues.
+/// The server's state of some queues, counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     /// How many queues have no waiter.
     pub missing: usize,
     /// In how many queues a node was silent for too long.
     pub passed: usize,
-    /// When the first waiter will have been silent for too long, in ms by the server's clock.
+    /// The earliest time at which a waiter will have been silent for too long, in ms by the
+    /// server's clock.
     pub lowest_ms: u64,
 }
 
@@ -128,7 +129,7 @@ impl Crowd {
         look.lowest_ms > since_us / 1_000 + PATIENCE_MS.unsigned_abs()
     }
 
-    /// How many connections the node has opened since it began to wait.
+    /// Returns how many connections the node has opened since it began to wait.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.proxy.accepted() - self.accepted

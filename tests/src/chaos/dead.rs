@@ -79,8 +79,8 @@ pub async fn hand_over_past_the_dead(program: &Path, dead: usize) -> Duration {
     longest_script(&mut redis).await
 }
 
-/// The duration of the longest script, which handed off the lock: the next waiter waited for this
-/// long.
+/// Returns the duration of the longest script, which handed off the lock: the next waiter waited
+/// for this long.
 async fn longest_script(redis: &mut Raw) -> Duration {
     type Entry = (u64, u64, u64, Vec<String>, String, String);
     let commands: Vec<Entry> = redis.ask(cmd("SLOWLOG").arg("GET").arg(-1)).await;

@@ -22,9 +22,9 @@ const QUEUE_LIMIT: u32 = 200_000;
 /// How a guard ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardEnd {
-    /// By its drop.
+    /// The guard is dropped.
     Dropped,
-    /// By `release().await`.
+    /// The guard is released by `release().await`.
     Released,
 }
 

@@ -35,11 +35,11 @@ pub struct FailoverPlan {
     pub faults: Vec<Fault>,
     /// The total number of failovers.
     pub count: usize,
-    /// How many of the two replicas must acknowledge a grant.
+    /// How many of the two replicas must acknowledge a grant before a caller gets it.
     pub replicas: u32,
-    /// Whether every server accepts writes only while a replica follows it.
+    /// True if every server accepts writes only while a replica follows it.
     pub careful: bool,
-    /// Whether the servers are a Redis Cluster: three primaries, replaced in turn.
+    /// True if the servers are a Redis Cluster with three primaries, which are replaced in turn.
     pub cluster: bool,
 }
 

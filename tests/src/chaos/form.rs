@@ -26,17 +26,17 @@ pub enum Forms {
 impl Forms {
     const ALL: [Self; 4] = [Self::All, Self::Lock, Self::Shared, Self::Runs];
 
-    /// Whether some locks are held in parts.
+    /// Returns true if some locks are held in parts (reads or permits).
     pub(super) fn share(self) -> bool {
         matches!(self, Self::All | Self::Shared)
     }
 
-    /// The number of locks in use.
+    /// Returns the number of locks in use.
     pub(super) fn locks(self) -> u32 {
         if self == Self::Runs { 2 } else { LOCKS }
     }
 
-    /// The maximum batch size.
+    /// Returns the maximum batch size.
     pub(super) fn run_limit(self) -> u32 {
         if self == Self::Runs { 32 } else { 1 }
     }

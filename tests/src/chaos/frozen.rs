@@ -114,7 +114,7 @@ async fn connect(clustered: &Clustered, lease: Duration) -> Locks {
     locks.connect(clustered.url()).await.expect("the Cluster accepts a node")
 }
 
-/// The first names served by a primary.
+/// Returns the first names served by a primary.
 fn keys(clustered: &Clustered, primary: usize, count: usize) -> Vec<String> {
     let names = (0..).map(|number: u64| format!("key {number}"));
     names.filter(|name| clustered.primary_of(name) == primary).take(count).collect()

@@ -24,7 +24,7 @@ end
 if tonumber(ARGV[1]) <= now then valid = 0 end
 return { valid, all }";
 
-/// The gauges of all locks.
+/// The gauges of all locks: how many permits clients say they use.
 #[derive(Clone, Debug)]
 pub(super) struct Gauge {
     redis: Raw,
@@ -36,8 +36,8 @@ impl Gauge {
         Self { redis: Raw::connect(url).await, enter: Script::new(ENTER) }
     }
 
-    /// Enters until `until`, µs of the wall clock. Returns the weight in use including its own: of
-    /// clients with valid holds, and of all clients that have not left.
+    /// Enters the gauge, with a hold until `until`, in µs of the wall clock. Returns the weight in
+    /// use including its own: of clients with valid holds, and of all clients that have not left.
     pub(super) async fn enter(
         &mut self,
         lock: u32,

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use super::record::{End, Pair, Record};
 
-/// An attempt, as far as it got.
+/// An attempt of a client, as far as it is recorded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempt {
     pub(super) child: u32,
     pub(super) number: u32,
     pub(super) lock: u32,
-    /// The requested weight.
+    /// The requested weight: permits, or the whole lock.
     pub(super) weight: u32,
     pub(super) limit: u32,
     pub(super) invoked: i64,

@@ -17,10 +17,10 @@ const LOOKS: Duration = Duration::from_millis(250);
 /// The interval between two PINGs.
 const PINGS: Duration = Duration::from_millis(1);
 
-/// The threshold of the SLOWLOG.
+/// The least duration of a script that the server's SLOWLOG records.
 const LONG: Duration = Duration::from_micros(500);
 
-/// The measured values.
+/// What was measured after the connection was cut.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupted {
     /// How many connections broke after the first was cut.

@@ -46,7 +46,7 @@ pub enum Kind {
     Mixed,
 }
 
-/// The habits of the clients.
+/// The habits of the clients under a kind of fault.
 #[derive(Clone, Debug)]
 pub(super) struct Habits {
     /// The lease in ms.
@@ -66,7 +66,7 @@ pub(super) struct Habits {
     pub(super) slow_us: u64,
     /// The number of clients per child.
     pub(super) clients: u64,
-    /// Whether all clients use the same lock at a time.
+    /// True if all clients use the same lock at a time.
     pub(super) together: bool,
     /// The request timeout.
     pub(super) request_timeout: Duration,
@@ -95,7 +95,8 @@ impl Kind {
         Self::Mixed,
     ];
 
-    /// Whether a node may be found disconnected, or silent for as long as a request may take.
+    /// Returns true if a node may be found disconnected, or silent for as long as a request may
+    /// take.
     pub(super) fn disturbs_connections(self) -> bool {
         let quiet =
             [Self::Calm, Self::ScriptFlush, Self::MemoryFull, Self::Cancel, Self::ShortLease];
@@ -109,7 +110,7 @@ impl Kind {
         brief.contains(&self) || !self.disturbs_connections() && self != Self::ShortLease
     }
 
-    /// Whether processes are stopped, so that each control must notice something.
+    /// Returns true if processes are stopped, so that each control must notice something.
     pub(super) fn needs_losses(self) -> bool {
         self == Self::Stop
     }

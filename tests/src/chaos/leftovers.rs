@@ -15,7 +15,7 @@ use crate::{
     COUNTER, PATIENCE_MS, Raw, RedisServer, gone_key, holds_key, lock_key, passed_key, patience_key,
 };
 
-/// The holders with unexpired leases, the waiters, and the skipped members.
+/// Returns the holders with unexpired leases, the waiters, and the skipped members.
 async fn members(redis: &mut Raw, lock: u32, now_ms: i64) -> Vec<String> {
     let name = lock_name(lock);
     let holds = redis.scores(&holds_key(&name)).await.into_iter();
@@ -30,7 +30,8 @@ async fn members(redis: &mut Raw, lock: u32, now_ms: i64) -> Vec<String> {
     members
 }
 
-/// Reads at once the members that no process may have left behind.
+/// Reads the members right after the run, and returns those that no living process may have left
+/// behind.
 pub(super) async fn of_the_living(redis: &mut Raw, killed: &HashSet<u32>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut say = |detail: String| found.push(Violation::new(What::LeftBehind, detail));
@@ -99,7 +100,7 @@ async fn now_ms(redis: &mut Raw) -> i64 {
     (redis.time_us().await / 1_000) as i64
 }
 
-/// The time until the last lease and the last liveness deadline have passed.
+/// Returns the time, in ms, until the last lease and the last liveness deadline have passed.
 async fn last_end_ms(redis: &mut Raw) -> u64 {
     let now_ms = now_ms(redis).await;
     let mut last = 0;

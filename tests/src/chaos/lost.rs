@@ -22,7 +22,7 @@ const AT_ONCE: usize = 250;
 const LOOKS: Duration = Duration::from_micros(500);
 const SOON: Duration = Duration::from_secs(60);
 
-/// The measured values.
+/// What was measured when the holds were lost.
 #[derive(Clone, Debug, Default)]
 pub struct Lost {
     /// How many guards were notified at or after their deadline.

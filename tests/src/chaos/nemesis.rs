@@ -43,9 +43,9 @@ pub(super) enum Action {
 /// One step of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
-    /// The pause before the fault, ms.
+    /// The pause before the fault, in ms.
     pub(super) pause: u64,
-    /// The child hit by the fault.
+    /// The index of the child that the fault hits.
     pub(super) victim: usize,
     pub(super) action: Action,
 }

@@ -57,13 +57,13 @@ impl Outcome {
     /// The table header; [`row`](Self::row) makes the rows.
     pub const HEAD: &str = "fault          cycles  shared  attempts  faults  passed over    runs  lost holds  fenced ok/stale  unfenced/lost     read/torn  permits/over  violations   s";
 
-    /// A row of the table.
+    /// Returns a row of the table.
     #[must_use]
     pub fn row(&self, kind: Kind) -> String {
         self.line(kind)
     }
 
-    /// The last row of the table, with the sums of all others.
+    /// Returns the last row of the table, with the sums of all others.
     #[must_use]
     pub fn total(outcomes: &[Self]) -> String {
         let mut total = Self::default();

@@ -18,7 +18,8 @@ use crate::{Disk, LIMIT, RedisServer};
 
 const NODES: u64 = 3;
 const NAMES: usize = 3;
-/// Long enough for a hold to outlive a restart, with a third above the longest disk delay.
+/// The lease. It is long enough for a hold to outlive a restart, with a third above the longest
+/// disk delay.
 const LEASE: Duration = Duration::from_secs(9);
 /// The duration of a section, in ms: usually some holder is inside a section when the power fails.
 const SECTION_MS: std::ops::RangeInclusive<u64> = 0..=700;
@@ -36,7 +37,7 @@ pub struct PowerPlan {
     pub appendfsync: &'static str,
     /// How long the disks take for each fdatasync.
     pub takes: Duration,
-    /// Whether a grant waits for the disk.
+    /// True if a grant waits for the disk.
     pub fsync: bool,
     /// The seed of the delays.
     pub seed: u64,

@@ -35,15 +35,15 @@ const QUIET: usize = 8;
 const NODES: usize = 3;
 /// The killed processes, with a buyer for each name that is not quiet.
 const MORTALS: usize = 2;
-/// Short, so that a primary that has restarted counts again soon.
+/// The maximum lease. It is short, so that a primary that has restarted counts again soon.
 const MAX_LEASE: Duration = Duration::from_millis(800);
-/// A frozen primary counts as unreachable after three of these and a second.
+/// The request timeout. A frozen primary counts as unreachable after three of these and a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(400);
-/// A clock jump, in s.
+/// The length of a clock jump, in seconds.
 const JUMP: i64 = 60;
 /// How long a fault lasts.
 const FAULT: Duration = Duration::from_secs(3);
-/// How often a hold under repair is checked, and the interval.
+/// How often a hold is checked while primaries regain it, and the factor of the pause between.
 const LOOKS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 /// The bound of a wait for the end of a fault.
@@ -199,7 +199,7 @@ fn quorum<S: AsRef<str>>(primaries: &[S], spare: usize) -> Quorum {
 /// The servers, the nodes, and their buyers.
 struct Scene {
     servers: [RedisServer; 3],
-    /// The clock of each server, where clocks jump.
+    /// The clock of each server, if clocks jump.
     clocks: Vec<ServerClock>,
     relays: Arc<[Relay; 3]>,
     nodes: Vec<Locks>,

@@ -57,7 +57,7 @@ pub(super) enum Record {
 }
 
 impl Record {
-    /// The number of the attempt.
+    /// Returns the number of the attempt.
     pub(super) fn attempt(&self) -> u32 {
         match self {
             Self::Invoked { attempt, .. }

@@ -59,8 +59,8 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// A reader's view after reading these values of the first registers, and then `second` of the
-    /// second registers: of the fenced pair, and of the unfenced pair.
+    /// Returns a reader's view after reading these values of the first registers, and then `second`
+    /// of the second registers: of the fenced pair, and of the unfenced pair.
     pub(super) fn pairs(self, second: Self) -> [Pair; 2] {
         let pair = |is_equal| if is_equal { Pair::Equal } else { Pair::Torn };
         let fenced = self.fenced.zip(second.fenced);
@@ -105,7 +105,7 @@ impl Registers {
         call.invoke_async(self.redis.connection()).await.expect("the resource answers")
     }
 
-    /// The counts of the fenced and of the unfenced register of a lock.
+    /// Returns the counts of the fenced and of the unfenced register of a lock.
     pub(super) async fn counts(&mut self, lock: u32) -> [Count; 2] {
         let mut counts = [Count::default(); 2];
         for (name, count) in names(lock).into_iter().zip(&mut counts) {

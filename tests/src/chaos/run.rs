@@ -28,7 +28,7 @@ use super::worker::Worker;
 use crate::{Fault, Monitor, Proxy, Raw, RedisServer, Watcher};
 
 const CHILDREN: usize = 4;
-/// Without any grant for this long, the run is stuck.
+/// The time without any grant after which a run counts as stuck.
 const STUCK: Duration = Duration::from_secs(30);
 /// How long a child may take to finish its work.
 const ENDING: Duration = Duration::from_secs(30);
@@ -312,7 +312,7 @@ impl<'a> Stage<'a> {
         Ok(attempts)
     }
 
-    /// Whether each control that must notice something has noticed it, or never will.
+    /// Returns true if each control that must notice something has noticed it, or never will.
     async fn is_enough(&self, plan: &Plan) -> bool {
         let struck: u64 = self.nemesis.counts.values().sum();
         if !plan.kind.needs_losses() || struck >= 10 * FOR_A_LOSS {

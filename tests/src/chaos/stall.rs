@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(60);
 const KEY: &str = "stalled";
 /// The number of live tasks on the lock of the dead, half of them in each of two nodes.
 const TASKS: usize = 16;
-/// How many seconds after the kill count.
+/// For how many seconds after the kill the turns are counted.
 const SECONDS: usize = 8;
 
 fn name(lock: usize) -> String {

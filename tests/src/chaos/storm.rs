@@ -17,9 +17,9 @@ const SPARE: Duration = Duration::from_secs(60);
 /// How the nodes reconnected after a storm.
 #[derive(Clone, Copy, Debug)]
 pub struct Storm {
-    /// The time until all were connected, or until the test stopped waiting.
+    /// The time until all nodes were connected, or until the test stopped waiting.
     pub took: Duration,
-    /// How many nodes were not connected then.
+    /// The number of nodes that were not connected by then.
     pub missing: usize,
     /// The maximum number of connections that waited for the server.
     pub longest_line: usize,

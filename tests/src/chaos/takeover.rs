@@ -20,7 +20,7 @@ const AT_ONCE: usize = 4;
 /// The bound of actions that take no time on an idle machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The measured values.
+/// How long the takeovers took.
 #[derive(Clone, Debug, Default)]
 pub struct Takeover {
     /// The takeover times, µs, of holders that did not renew after the next waiter arrived.
@@ -142,7 +142,7 @@ impl Takeover {
     /// The longest takeover with a renewal in between: another touch period.
     pub const BOUND_RENEWED: Duration = LEASE.saturating_add(Duration::from_millis(4_250));
 
-    /// How many takeovers exceeded their bound.
+    /// Returns how many takeovers exceeded their bound.
     #[must_use]
     pub fn violations(&self) -> usize {
         let over = |took: &[u64], bound: Duration| {

@@ -25,7 +25,7 @@ use crate::{COUNTER, MonitorLine, PATIENCE_MS, Source};
 use lock::Lock;
 pub(super) use lock::who;
 
-/// How many scripts are kept.
+/// How many of the last scripts are kept for reports.
 const RECENT: usize = 64;
 /// The scripts with rules in the protocol's page.
 const SCRIPTS: [&str; 12] = [
@@ -61,9 +61,9 @@ pub(super) struct ServerGrant {
     pub(super) again: Vec<u64>,
     /// The child and the attempt, if the member belongs to a client.
     pub(super) who: Option<(u32, u32)>,
-    /// When it was granted, by the server's clock, µs.
+    /// When the lock was granted, by the server's clock, in µs.
     pub(super) at: i64,
-    /// When the lease has certainly ended.
+    /// When the lease has certainly ended, by the server's clock, in µs.
     pub(super) ends: i64,
     /// Whether the grant was not released: another grant came after its lease.
     pub(super) ran_out: bool,
@@ -96,7 +96,7 @@ pub(super) struct Trace {
 
 /// The commands of a script: one atomic step.
 struct Script {
-    /// When it began, by the server's clock, µs.
+    /// When the script began, by the server's clock, in µs.
     at: i64,
     name: &'static str,
     args: HashSet<String>,
@@ -142,19 +142,19 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The scores and members of a `ZADD key [flags] score member ...`.
+    /// Returns the scores and members of a `ZADD key [flags] score member ...`.
     pub(super) fn scores(&self) -> impl Iterator<Item = (i64, &str)> {
         let flags = usize::from(self.is_new_only() || self.is_lower_only());
         let pairs = self.args[flags..].chunks_exact(2);
         pairs.filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].as_str())))
     }
 
-    /// Whether the command leaves existing members unchanged.
+    /// Returns true if the command leaves existing members unchanged.
     pub(super) fn is_new_only(&self) -> bool {
         self.args.first().is_some_and(|arg| arg == "NX")
     }
 
-    /// Whether an existing member keeps a lower score.
+    /// Returns true if the command only lowers the scores of existing members.
     pub(super) fn is_lower_only(&self) -> bool {
         self.args.first().is_some_and(|arg| arg == "LT")
     }
@@ -163,7 +163,7 @@ impl Line {
         self.key == key && self.command == command
     }
 
-    /// The members that the command grants the lock to, or a longer lease.
+    /// Returns the members that the command grants the lock to, or a longer lease.
     fn holders(&self) -> Vec<&str> {
         match (self.key, self.command.as_str()) {
             (Key::Lock, "PSETEX") => {
@@ -174,7 +174,7 @@ impl Line {
         }
     }
 
-    /// The members skipped by the command.
+    /// Returns the members skipped by the command.
     fn passed(&self) -> Vec<&str> {
         match self.is(Key::Passed, "ZADD") {
             true => self.scores().map(|(_, member)| member).collect(),
@@ -183,7 +183,7 @@ impl Line {
     }
 }
 
-/// The text of a lock key without the flag.
+/// Returns the text of a lock key without the flag.
 pub(super) fn unmarked(text: &str) -> &str {
     text.strip_prefix(['+', '-']).unwrap_or(text)
 }
@@ -226,7 +226,7 @@ impl Step<'_> {
         is_acquire(self.name)
     }
 
-    /// Whether it releases the hold of this member.
+    /// Returns true if the step releases the hold of this member.
     pub(super) fn gives_back(&self, member: &str) -> bool {
         let all = ["unlock", "release", "leave", "force_release", DELETION];
         let gives_back = all.contains(&self.name);
@@ -261,7 +261,7 @@ impl Trace {
         }
     }
 
-    /// Counts only: batch members do not identify their attempts.
+    /// Creates a trace that only counts, because batch members do not identify their attempts.
     pub(super) fn counting() -> Self {
         Self { is_judged: false, ..Self::new(true) }
     }
@@ -318,7 +318,7 @@ impl Trace {
         script.lines.extend(found);
     }
 
-    /// Follows everything received so far.
+    /// Follows everything received so far, at the end of a run.
     pub(super) fn finish(&mut self) {
         self.finish_script();
         while !self.undecided.is_empty() {
@@ -433,8 +433,8 @@ impl Trace {
     }
 }
 
-/// The token drawn by a script: the last counter value, without the positions of newcomers, which
-/// are drawn last.
+/// Returns the token drawn by a script: the last counter value, without the positions of newcomers,
+/// which are drawn last.
 fn issued(script: &Script) -> Option<u64> {
     let queued = script.lines.iter().filter(|line| line.is(Key::Queue, "ZADD"));
     let places: HashSet<u64> =
@@ -446,7 +446,7 @@ fn issued(script: &Script) -> Option<u64> {
     (token != script.before).then_some(token)
 }
 
-/// A report of the last scripts on a lock.
+/// Returns a report of the last scripts on a lock.
 fn before(scripts: &VecDeque<Script>, lock: usize) -> String {
     let mut text = String::new();
     for script in scripts.iter().filter(|script| script.lines.iter().any(|line| line.lock == lock))
@@ -460,7 +460,7 @@ fn before(scripts: &VecDeque<Script>, lock: usize) -> String {
     text
 }
 
-/// The purpose of a key, the lock name, and the node id in the key name.
+/// Returns the purpose of a key, the lock name, and the node id in the key name.
 fn split_key(text: &str) -> Option<(Key, &str, &str)> {
     let (name, rest) = text.strip_prefix("lock:{")?.split_once('}')?;
     let (kind, node) = match rest.strip_prefix(':') {

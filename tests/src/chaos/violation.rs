@@ -9,7 +9,7 @@ use laws::Law;
 pub enum What {
     /// The server's commands, or the tokens received by clients, broke a law.
     Law(Law),
-    /// Clients believed at the same instant to hold more of a lock than is available.
+    /// Clients relied at the same instant on more of a lock than is available.
     Overlap,
     /// A waiter was skipped although its connection had no fault.
     PassedOver,
@@ -60,7 +60,7 @@ impl fmt::Display for What {
 /// A violation with its details.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// The kind of promise.
+    /// The kind of the broken promise.
     pub what: What,
     /// The details for people.
     pub detail: String,

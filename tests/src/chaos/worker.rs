@@ -18,7 +18,7 @@ pub(super) struct Worker {
     pub(super) file: PathBuf,
     process: Child,
     pid: u32,
-    /// The input, closed to end the child.
+    /// The child's standard input, closed to end the child.
     input: Option<ChildStdin>,
     leash: Option<Leash>,
 }

@@ -38,7 +38,7 @@ impl Bus {
         Self { relays, isolated, _tasks: tasks }
     }
 
-    /// The port that a server announces to the others.
+    /// Returns the port that a server announces to the others.
     pub(super) fn port(&self, number: usize) -> u16 {
         self.relays[number].number()
     }

@@ -15,17 +15,17 @@ pub type Piece = Result<Frame<Bytes>, BoxError>;
 /// The sender of pieces; dropping it ends the body.
 pub type Pieces = mpsc::UnboundedSender<Piece>;
 
-/// A body with this text.
+/// Returns a body with this text.
 pub fn text(text: impl Into<Bytes>) -> AnyBody {
     Full::new(text.into()).map_err(Into::into).boxed_unsync()
 }
 
-/// A piece with this text.
+/// Returns a piece with this text.
 pub fn piece(text: &'static str) -> Piece {
     Ok(Frame::data(Bytes::from_static(text.as_bytes())))
 }
 
-/// A body of the sent pieces; it ends when the sender is dropped.
+/// Returns a body of the sent pieces; it ends when the sender is dropped.
 pub fn streamed() -> (Pieces, AnyBody) {
     let (pieces, received) = mpsc::unbounded_channel();
     let frames = stream::unfold(received, async |mut received| {

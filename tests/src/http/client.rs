@@ -43,7 +43,7 @@ impl Client {
         client
     }
 
-    /// Sends this text.
+    /// Sends this text as it is.
     pub async fn write(&mut self, text: &str) {
         self.stream.write_all(text.as_bytes()).await.expect("the server takes it");
     }
@@ -91,7 +91,7 @@ impl Answer {
         Self { status, head: head.to_lowercase(), body: body.to_owned(), bytes: whole }
     }
 
-    /// The value of the header with this name, in lower case.
+    /// Returns the value of the header with this name, in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(other, _)| *other == name).map(|(_, value)| value)

@@ -15,7 +15,7 @@ use tower::BoxError;
 use crate::LIMIT;
 use crate::http::AnyBody;
 
-/// A connection shared by its clones.
+/// An HTTP/2 connection. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Multiplexed {
     sender: SendRequest<AnyBody>,

@@ -14,7 +14,7 @@ use crate::Raw;
 #[derive(Debug)]
 pub struct Script {
     source: &'static str,
-    /// For a server that has the script.
+    /// The call by digest, for a server that has the script.
     pub command: Cmd,
 }
 
@@ -102,14 +102,14 @@ pub fn answers(
     wire.answers(commands, &value(&answer))
 }
 
-/// The layout shared with JVMs, or our layout.
+/// Returns the layout shared with JVMs, or our layout.
 #[must_use]
 pub fn layout(peers: bool) -> &'static dyn Layout {
     if peers { REDISSON } else { QUEUE }
 }
 
-/// A server error by its code, at any position: before Redis 7, an error inside a script comes
-/// wrapped in an `ERR`.
+/// Returns a server error by its code, at any position: before Redis 7, an error inside a script
+/// comes wrapped in an `ERR`.
 #[must_use]
 pub fn error_of(text: &str, _layout: &dyn Layout) -> StoreError {
     let kind = |word| match word {
@@ -122,7 +122,7 @@ pub fn error_of(text: &str, _layout: &dyn Layout) -> StoreError {
     StoreError::refused(kind.unwrap_or(LockErrorKind::Protocol), text)
 }
 
-/// A script's reply.
+/// Converts a reply of redis-rs to the form that `lockcore-proto` parses.
 fn value(answer: &redis::Value) -> Value<'_> {
     match answer {
         redis::Value::Nil => Value::Nil,

@@ -6,7 +6,7 @@ use redis::{Pipeline, cmd};
 
 use crate::{COUNTER, EXPIRY, Raw, passed_key, patience_key};
 
-/// Keys of other types count as empty.
+/// The script that reads all keys of a lock. A key of another type counts as empty.
 const SCRIPT: &str = "
 local call, time = redis.call, redis.call('TIME')
 local lock_key = KEYS[1]
@@ -46,7 +46,7 @@ type Parts = (String, Text, Text, Vec<Set>, OfNodes, Dump, i64);
 pub struct Snapshot {
     /// The server's time, µs since the epoch.
     pub at_us: u64,
-    /// The equivalent state of the function.
+    /// The state of the pure function that is equivalent to the keys.
     pub state: QueueState,
     /// The token counter; `None` if it is not ours.
     pub counter: Option<u64>,
@@ -56,7 +56,8 @@ pub struct Snapshot {
     dumps: Dump,
 }
 
-/// The lock key, and the keys of the queue, the holds, the reduced weights and the tombstones.
+/// Returns the lock key, and the keys of the queue, the holds, the reduced weights and the
+/// tombstones.
 #[must_use]
 pub fn keys(lock: &str) -> [String; 5] {
     ["", ":queue", ":holds", ":reduced", ":gone"].map(|which| format!("lock:{{{lock}}}{which}"))
@@ -155,8 +156,8 @@ impl Snapshot {
         })
     }
 
-    /// The keys of other programs that the command must not change. The fast path of a member that
-    /// waits behind a lock checks the type of the queue, but not its other members.
+    /// Returns the keys of other programs that the command must not change. The fast path of a
+    /// member that waits behind a lock checks the type of the queue, but not its other members.
     #[must_use]
     pub fn untouchable(&self, command: &Command) -> Vec<String> {
         let is_short = match command {
@@ -171,13 +172,13 @@ impl Snapshot {
         self.strange.iter().filter(is_kept).cloned().collect()
     }
 
-    /// Every key of the server.
+    /// Returns all keys of the server, with content and expiry.
     #[must_use]
     pub fn content(&self) -> &Dump {
         &self.dumps
     }
 
-    /// The keys of other programs.
+    /// Returns the keys of other programs.
     #[must_use]
     pub fn content_of(&self, keys: &[String]) -> Dump {
         self.dumps.iter().filter(|(key, _)| keys.contains(key)).cloned().collect()

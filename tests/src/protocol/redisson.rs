@@ -29,7 +29,7 @@ return {
 pub struct Snapshot {
     /// The server's time, µs since the epoch.
     pub at_us: u64,
-    /// The equivalent state of the function.
+    /// The state of the pure function that is equivalent to the keys.
     pub state: LockState,
     /// The expiries of list and sorted set; the state has a single expiry for both.
     pub queue_expiries: [i64; 2],
@@ -55,7 +55,7 @@ type Parts = (
     i64,
 );
 
-/// The keys of hold, queue, scores, token, alive, arrivals and suspects.
+/// Returns the keys of hold, queue, scores, token, alive, arrivals and suspects.
 #[must_use]
 pub fn keys(lock: &str) -> [String; 7] {
     let of = |kind: &str| format!("redisson_lock_{kind}:{{{lock}}}");
@@ -63,8 +63,8 @@ pub fn keys(lock: &str) -> [String; 7] {
     [lock.to_owned(), of("queue"), of("timeout"), of("token"), alive, arrivals, suspects]
 }
 
-/// The channel of a member that JVMs use to make each other try again. A name with braces is not
-/// wrapped in further braces.
+/// Returns the channel of a member that JVMs use to make each other try again. A name with braces
+/// is not wrapped in further braces.
 #[must_use]
 pub fn poke_channel(lock: &str, member: &str) -> String {
     match lock.contains('{') {
@@ -132,7 +132,7 @@ impl Snapshot {
         }
     }
 
-    /// The score of a queued party.
+    /// Returns the score of a queued party.
     ///
     /// # Panics
     /// It is not queued.
@@ -141,13 +141,13 @@ impl Snapshot {
         self.state.deadlines.get(&party.into()).expect("it is queued")
     }
 
-    /// Everything except the time.
+    /// Returns everything except the time, to compare two snapshots.
     #[must_use]
     pub fn content(&self) -> impl PartialEq + std::fmt::Debug + '_ {
         (&self.state, self.queue_expiries, self.others, &self.fields, &self.token)
     }
 
-    /// The server's time, ms since the epoch.
+    /// Returns the server's time, in ms since the epoch.
     #[must_use]
     pub fn at_ms(&self) -> u64 {
         self.at_us / 1_000

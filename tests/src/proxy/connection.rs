@@ -187,7 +187,7 @@ impl Connection {
                             fault.strike();
                         }
                     }
-                    // These faults were over before the request was sent.
+                    // These faults strike at the request, and need nothing at the reply.
                     Some(
                         Action::LoseRequest
                         | Action::HoldRequest

@@ -17,7 +17,7 @@ impl Request {
         Self { args }
     }
 
-    /// The arguments, starting with the command name.
+    /// Returns the arguments, starting with the command name.
     #[must_use]
     pub fn args(&self) -> &[Vec<u8>] {
         &self.args
@@ -29,13 +29,15 @@ impl Request {
         self.args.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()))
     }
 
-    /// Whether it deletes a key with a given value: `DELIFEQ` (Valkey 9), or `DELEX` (Redis 8.4).
+    /// Returns true if the request deletes a key with a given value: `DELIFEQ` (Valkey 9), or
+    /// `DELEX` (Redis 8.4).
     #[must_use]
     pub fn compares(&self) -> bool {
         self.is("DELIFEQ") || self.is("DELEX")
     }
 
-    /// Whether it is a script, or the command that releases a lock without waiters.
+    /// Returns true if the request is a script, or the command that releases a lock without
+    /// waiters.
     #[must_use]
     pub fn is_script(&self) -> bool {
         self.is("EVALSHA") || self.is("EVAL") || self.compares()
@@ -69,7 +71,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// Whether the fault must know the request of a reply.
+    /// Returns true if the fault must know which request a reply belongs to.
     pub(super) fn is_on_reply(self) -> bool {
         matches!(
             self,
@@ -131,7 +133,7 @@ impl Fault {
         self.struck.cancel();
     }
 
-    /// Strikes, and waits for the release.
+    /// Marks the fault as struck, and waits until it is released.
     pub(super) async fn hold(&self) {
         self.strike();
         self.released.cancelled().await;

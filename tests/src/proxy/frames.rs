@@ -16,7 +16,7 @@ impl Frames {
         Self { socket, buffer: Vec::new() }
     }
 
-    /// The next complete frame; `None` when the other side has closed.
+    /// Returns the next complete frame; `None` when the other side has closed.
     pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(length) = resp::frame_length(&self.buffer) {

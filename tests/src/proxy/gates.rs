@@ -7,8 +7,8 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use super::shared::lock;
 use super::{Connections, Flow};
 
-/// A gate per kind and direction. A passing frame keeps the gate open, so after a close no frame is
-/// in flight any more.
+/// A gate for each kind of connection and each direction. A passing frame keeps the gate open, so
+/// after a gate was closed no frame is under way.
 #[derive(Default)]
 pub(super) struct Gates {
     commands: TwoWay,
@@ -28,7 +28,7 @@ struct Gate {
 }
 
 impl Gates {
-    /// Waits until a frame may pass; it may until the pass is dropped.
+    /// Waits until a frame may pass. The gate cannot close until the returned value is dropped.
     pub(super) async fn pass(&self, subscribed: bool, flow: Flow) -> OwnedRwLockReadGuard<()> {
         let way = if subscribed { &self.subscriptions } else { &self.commands };
         let gate = if flow == Flow::Requests { &way.requests } else { &way.replies };

@@ -19,9 +19,9 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens on return. The caller is in a runtime's context.
+    /// Starts to listen; the port is open when this returns. Must be called in a runtime's context.
     pub(super) fn start(address: SocketAddr, shared: Arc<Shared>) -> Self {
-        // Blocks for no time: binding does not wait.
+        // This does not block, because binding does not wait.
         let socket = std::net::TcpListener::bind(address).expect("the port is ours");
         socket.set_nonblocking(true).expect("a socket takes options");
         let socket = TcpListener::from_std(socket).expect("the runtime takes a socket");
@@ -30,7 +30,7 @@ impl Listener {
         Self { address, stop, task }
     }
 
-    /// Stops; connections are refused on return.
+    /// Stops listening. Connections are refused when this returns.
     pub(super) async fn stop(self) {
         self.stop.cancel();
         self.task.await.expect("accepting does not panic");

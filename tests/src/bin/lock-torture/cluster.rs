@@ -36,7 +36,7 @@ impl Place {
         Self { one: locks().await, other: locks().await, name: names[0].clone(), names }
     }
 
-    /// The mean time of an acquire and a release of a free lock, in µs.
+    /// Returns the mean time of an acquire and a release of a free lock, in µs.
     async fn pair(&self) -> f64 {
         let started = Instant::now();
         for _ in 0..PAIRS {
@@ -46,7 +46,7 @@ impl Place {
         started.elapsed().as_secs_f64() * 1e6 / f64::from(PAIRS)
     }
 
-    /// The median time from a release to the guard of the other node, in µs.
+    /// Returns the median time from a release to the guard of the other node, in µs.
     async fn hand_off(&self) -> f64 {
         let mut times = Vec::new();
         for _ in 0..HAND_OFFS {
@@ -166,7 +166,7 @@ async fn upkeep(clustered: &Clustered, locks: &Locks, holds: usize) {
     assert!(released.iter().all(Result::is_ok), "all were held");
 }
 
-/// The CPU seconds of each primary, and the script calls.
+/// Returns the CPU seconds of each primary, and the script calls.
 async fn busy(clustered: &Clustered) -> Vec<(f64, f64)> {
     let mut all = Vec::new();
     for primary in 0..PRIMARIES {

@@ -7,7 +7,7 @@ use super::*;
 
 const MS: i64 = 1_000;
 
-/// An attempt of child 1 that holds all of lock 0 from `from` to `to`.
+/// Returns an attempt of child 1 that holds all of lock 0 from `from` to `to`.
 fn hold(number: u32, token: u64, from: i64, to: i64) -> Attempt {
     Attempt {
         child: 1,
@@ -32,12 +32,12 @@ fn read(number: u32, token: u64, from: i64, to: i64) -> Attempt {
     Attempt { weight: 1, ..hold(number, token, from, to) }
 }
 
-/// An attempt that holds `weight` of three permits, without a token.
+/// Returns an attempt that holds `weight` of three permits, without a token.
 fn permits(number: u32, weight: u32, from: i64, to: i64) -> Attempt {
     Attempt { weight, limit: 3, ..hold(number, 0, from, to) }
 }
 
-/// The same write, downgraded to a read at `at`.
+/// Returns the same write, downgraded to a read at `at`.
 fn reduced(write: Attempt, at: i64, token: u64) -> Attempt {
     let until = write.grant.expect("it has one").until;
     let answered = Some((at + MS, End::Ok));
@@ -45,7 +45,7 @@ fn reduced(write: Attempt, at: i64, token: u64) -> Attempt {
     Attempt { reduction: Some(reduction), ..write }
 }
 
-/// A run in which the server has issued all of these grants, for long enough.
+/// Returns a run in which the server has issued all of these grants, for long enough.
 fn run(attempts: Vec<Attempt>) -> Evidence {
     let server = |attempt: &Attempt| {
         let grant = attempt.grant?;

@@ -8,7 +8,7 @@ use super::load::{Demand, Hold, NAMES, PERMITS, Seen};
 /// Requests closer together than this may reach the server in reverse order.
 const SAME_TIME: Duration = Duration::from_millis(20);
 
-/// The figures of one failover.
+/// The figures that show the cost of one failover.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Cost {
     /// The values by name, in the order of [`FIGURES`].
@@ -35,7 +35,8 @@ pub(super) const FIGURES: [&str; 16] = [
     "timed_out",
 ];
 
-/// Computes the cost; the times are those of the fault and of the promotion.
+/// Computes the cost of a failover from the holds. `fault` and `promoted` are the times of the
+/// fault and of the promotion.
 pub(super) fn cost(seen: Seen, fault: Duration, promoted: Duration) -> Cost {
     let mut overlaps = (0, 0);
     let mut fallen = 0;
@@ -76,7 +77,7 @@ pub(super) fn cost(seen: Seen, fault: Duration, promoted: Duration) -> Cost {
     Cost { values: FIGURES.into_iter().zip(values).collect() }
 }
 
-/// How many holds of the same kind as `other` may coexist under the name.
+/// Returns how many holds of the same kind as `other` may coexist under the name.
 fn fit_beside(hold: &Hold, other: &Hold) -> usize {
     match (hold.demand, other.demand) {
         (Demand::Read, Demand::Read) => usize::MAX,
@@ -85,8 +86,8 @@ fn fit_beside(hold: &Hold, other: &Hold) -> usize {
     }
 }
 
-/// How many holds began while valid holds left no room for them, and the longest such overlap in
-/// µs.
+/// Returns how many holds began while valid holds left no room for them, and the longest such
+/// overlap in µs.
 pub(in crate::chaos) fn overlapping(holds: &[Hold]) -> (u64, u64) {
     let mut number = 0;
     let mut longest = 0;
@@ -109,8 +110,8 @@ pub(in crate::chaos) fn overlapping(holds: &[Hold]) -> (u64, u64) {
     (number, longest)
 }
 
-/// How many holds have a lower token than an earlier hold. Reads without a write between them share
-/// a token.
+/// Returns how many holds have a lower token than an earlier hold. Reads without a write between
+/// them share a token.
 pub(in crate::chaos) fn fallen_tokens(holds: &[Hold]) -> u64 {
     let falls = holds.iter().enumerate().filter(|(at, hold)| {
         let before = |demand: Demand| {
@@ -138,8 +139,8 @@ pub(in crate::chaos) fn fallen_tokens(holds: &[Hold]) -> u64 {
     falls.count() as u64
 }
 
-/// How many grants overtook an earlier, incompatible attempt granted later. Attempts granted
-/// together may be notified in any order.
+/// Returns how many grants overtook an earlier, incompatible attempt granted later. Attempts
+/// granted together may be notified in any order.
 fn out_of_order(holds: &[Hold]) -> u64 {
     let mut any = Duration::MAX;
     let mut alone = Duration::MAX;
@@ -160,7 +161,7 @@ fn out_of_order(holds: &[Hold]) -> u64 {
     disorder
 }
 
-/// The longest time after the fault without a grant, in ms, up to the last request.
+/// Returns the longest time after the fault without a grant, in ms, up to the last request.
 fn silence(holds: &[Hold], fault: Duration, over: Duration) -> u64 {
     let mut until = Duration::ZERO;
     let mut longest = Duration::ZERO;
@@ -173,7 +174,7 @@ fn silence(holds: &[Hold], fault: Duration, over: Duration) -> u64 {
     longest.as_millis() as u64
 }
 
-/// The time from `then` to the first grant, in ms.
+/// Returns the time from `then` to the first grant, in ms.
 fn first_after(holds: &[Hold], then: Duration, over: Duration) -> u64 {
     let begun = holds.iter().map(|hold| hold.begin).find(|begin| *begin > then);
     (begun.unwrap_or(over) - then).as_millis() as u64

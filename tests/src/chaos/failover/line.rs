@@ -34,8 +34,9 @@ impl Failover {
         }
     }
 
-    /// The violations of the failover. Where a grant waits for all replicas, the promoted replica
-    /// has it, whichever it is. Otherwise leases may overlap, and tokens must stop the old holder.
+    /// Returns the violations of the failover. Where a grant waits for all replicas, the promoted
+    /// replica has it, whichever it is. Otherwise leases may overlap, and tokens must stop the old
+    /// holder.
     ///
     /// A refused read alone is no violation: on a new primary, two concurrent reads may have two
     /// tokens, and the register sees them in any order. A read with a lower token than an earlier
@@ -62,7 +63,7 @@ impl Failover {
     }
 }
 
-/// A table with a row for each kind of failover and configuration.
+/// Returns a table with a row for each kind of failover and configuration.
 pub fn failover_table(lines: impl Iterator<Item = Failover>) -> String {
     let mut groups: BTreeMap<(u32, bool, String), Vec<Failover>> = BTreeMap::new();
     for line in lines {

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::register::{Register, SECTION};
 
-/// The demand of a task.
+/// What a task of the load acquires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::chaos) enum Demand {
     Lock,
@@ -46,7 +46,7 @@ pub(in crate::chaos) struct Hold {
     pub(in crate::chaos) token: u64,
     pub(in crate::chaos) asked: Duration,
     pub(in crate::chaos) begin: Duration,
-    /// When its guard stopped being valid.
+    /// When the guard of the hold stopped being valid.
     pub(in crate::chaos) end: Duration,
 }
 

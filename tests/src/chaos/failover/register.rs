@@ -21,13 +21,13 @@ pub(super) struct Fenced {
     writes: u64,
     /// The highest token seen.
     highest: u64,
-    /// How many writes and reads were refused because of their token.
+    /// How many writes and reads were refused because their token was too low.
     pub(super) stopped: u64,
     pub(super) reads_stopped: u64,
 }
 
 impl Fenced {
-    /// How many updates are missing in the register.
+    /// Returns how many updates are missing in the register.
     pub(super) fn lost(&self) -> u64 {
         self.writes - self.value
     }
@@ -45,7 +45,7 @@ impl Register {
         self.fenced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many updates are missing in the register that does not check tokens.
+    /// Returns how many updates are missing in the register that does not check tokens.
     pub(super) fn lost(&self) -> u64 {
         self.plain_writes.load(Ordering::SeqCst) - self.plain.load(Ordering::SeqCst)
     }

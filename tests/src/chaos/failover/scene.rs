@@ -7,7 +7,8 @@ use redis::cmd;
 use super::fault::Fault;
 use crate::{Clustered, Raw, RedisOptions, RedisServer, Watched};
 
-/// The clients' user, so that all other connections can be cut off.
+/// The rules of the clients' user. It differs from the user of other connections, so that these can
+/// be cut off.
 const USER: &str = "locks on >locks allkeys allchannels allcommands";
 const CLIENT: &str = "locks:locks@";
 /// How long a replaced primary keeps serving.
@@ -15,7 +16,7 @@ const RETURNED: Duration = Duration::from_secs(2);
 
 /// The servers of many failovers.
 pub(super) trait Scene {
-    /// The URL for clients.
+    /// Returns the URL for clients.
     fn url(&self) -> String;
 
     /// Breaks a primary; returns once another server has replaced it.
@@ -58,7 +59,7 @@ async fn cut_off(redis: &mut Raw) {
 pub(super) struct OverSentinel {
     watched: Watched,
     primary: usize,
-    /// The replaced server, and the fault.
+    /// The index of the replaced server, and the fault that struck it.
     broken: Option<(usize, Fault)>,
 }
 

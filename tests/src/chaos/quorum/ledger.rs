@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{NAMES, QuorumOutcome};
 use crate::chaos::clock::now_us;
 
-/// A report of a buyer.
+/// What a buyer reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     /// A guard of this name, with this token, was valid at this time, in µs.
@@ -92,7 +92,8 @@ impl Ledger {
         }
     }
 
-    /// The longest time since then without a new guard for one of these names.
+    /// Returns the longest time since `since_us` in which one of the first `names` names had no new
+    /// guard.
     pub(super) fn longest_pause(&self, since_us: i64, names: usize) -> Duration {
         let longest = |name| {
             let guards = self.name(name);

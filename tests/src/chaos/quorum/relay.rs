@@ -42,7 +42,7 @@ impl Relay {
         Self { port, nodes, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// The address for the nodes.
+    /// Returns the address for the nodes.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}/", self.port.address())

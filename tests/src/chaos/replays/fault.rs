@@ -31,7 +31,7 @@ impl ReplayFault {
         Self::PausesCommitted,
     ];
 
-    /// The fault of a key: six of ten keys have a fault, in turns.
+    /// Returns the fault of a key: six of ten keys have a fault, in turns.
     pub(super) fn of(number: u64) -> Option<Self> {
         Self::ALL.get(number as usize % 10).copied()
     }

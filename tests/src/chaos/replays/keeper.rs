@@ -53,7 +53,7 @@ impl Keeper {
         Self { addresses, slots: Mutex::new(slots), end }
     }
 
-    /// The address of a random process.
+    /// Returns the address of a random process.
     pub(super) fn any(&self, dice: &mut Dice) -> SocketAddr {
         let address = &self.addresses[dice.below(PROCESSES)];
         *address.lock().unwrap_or_else(PoisonError::into_inner)

@@ -108,7 +108,7 @@ async fn work<B>(
     Ok(answer.body(Full::from(body)).expect("text"))
 }
 
-/// The response of a process paused while it waited for the server.
+/// Returns the response of a process paused while it waited for the server.
 fn unavailable(_: RedisError) -> Response<Full<Bytes>> {
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -131,20 +131,20 @@ async fn step(pool: &Pool, attempt: &Attempt, step: &str, itself: &str) -> Resul
     Ok(())
 }
 
-/// Notifies the parent, and kills this process.
+/// Reports the fault to the parent process, and kills this process.
 async fn die(fault: ReplayFault) {
     say(&format!("fault {fault}"));
     signal::kill(std::process::id());
     std::future::pending().await
 }
 
-/// Notifies the parent, and stops this process until the parent resumes it.
+/// Reports the fault to the parent process, and stops this process until the parent resumes it.
 fn pause(fault: ReplayFault) {
     say(&format!("fault {fault}"));
     signal::stop_self();
 }
 
-/// The faults that strike in the store, by record.
+/// The faults that strike while a response is stored, by record.
 #[derive(Clone, Debug, Default)]
 struct Faults(Arc<Mutex<HashMap<RecordKey, ReplayFault>>>);
 
@@ -160,7 +160,7 @@ impl Faults {
     }
 }
 
-/// A store that kills the process.
+/// A store that kills the process where a fault says so.
 #[derive(Debug)]
 struct Faulty {
     inner: RedisReplays,
@@ -180,7 +180,7 @@ impl ReplayStore for Faulty {
         Box::pin(async move {
             let fault = self.faults.take(key);
             if fault == Some(ReplayFault::DiesStoring) {
-                // Anywhere from before the request to after the reply.
+                // The kill may come at any time from before the request to after the reply.
                 let mut dice = Dice::part(finish.token.get(), 0);
                 let within = Duration::from_micros(dice.of(0..=1_000));
                 std::thread::spawn(move || {

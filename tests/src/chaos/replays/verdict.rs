@@ -54,7 +54,7 @@ pub(super) async fn judge(redis: &mut Raw, said: &[Said], struck: &Struck) -> Re
     all
 }
 
-/// The laws broken by a key.
+/// Returns the laws broken by a key.
 fn laws(
     kept: &Kept,
     token: u64,
@@ -115,7 +115,7 @@ impl Step {
 mod tests {
     use super::*;
 
-    /// A key served once by an attempt of process `0.0`; a client has the response.
+    /// Returns a key served once by an attempt of process `0.0`; a client has the response.
     fn served() -> (Kept, Vec<Step>, Said) {
         let (parts, ()) =
             http::Response::builder().header("etag", "\"0.0-a\"").body(()).unwrap().into_parts();

@@ -12,7 +12,7 @@ use self::facts::Facts;
 use super::super::client::read_label;
 use super::{Key, Line, PATIENCE_MS, ServerGrant, Step, Violation, What, unmarked};
 
-/// The server's own rounding, to milliseconds each way.
+/// How far the server's rounding to milliseconds may shift a time, in µs.
 const ROUNDING_US: i64 = 2_000;
 /// The time between the lease end and the expiry of its flagged lock key.
 const MARGIN_MS: i64 = 60_000;
@@ -24,7 +24,7 @@ pub(super) struct Lock {
     /// The waiters by position.
     queue: Vec<Waiter>,
     queue_ends: Option<i64>,
-    /// The highest position so far.
+    /// The highest position in the queue so far.
     last_place: i64,
     /// The time until each node's waiting members certainly count as alive.
     patience: HashMap<String, i64>,
@@ -68,7 +68,7 @@ struct Hold {
     /// The bounds of the lease end, by the server's clock.
     ends_from: i64,
     ends_by: i64,
-    /// The index among the grants of all locks; none in the granting step.
+    /// The index among the grants of all locks; `None` in the step that grants.
     grant: Option<usize>,
 }
 
@@ -87,7 +87,7 @@ struct Done {
     reduced: HashMap<String, u64>,
 }
 
-/// The child and the attempt of one of our members.
+/// Returns the child and the attempt of one of our members.
 pub(in crate::chaos) fn who(member: &str) -> Option<(u32, u32)> {
     read_label(Member::parse(member)?.label())
 }
@@ -113,7 +113,7 @@ fn weigh<'a>(holds: impl IntoIterator<Item = &'a Hold>) -> u64 {
     holds.into_iter().map(|hold| hold.weight).sum()
 }
 
-/// The bounds of the end of a period of `ms` that starts with a command of the step.
+/// Returns the bounds of the end of a period of `ms` that starts with a command of the step.
 fn ends(step: &Step<'_>, line: &Line, ms: i64) -> (i64, i64) {
     (step.at + ms * 1_000 - ROUNDING_US, line.at + ms * 1_000 + ROUNDING_US)
 }
@@ -153,12 +153,12 @@ impl Lock {
         (at < from || at > by).then_some(at > by)
     }
 
-    /// The current or last exclusive holder.
+    /// Returns the current or last exclusive holder.
     pub(super) fn holder(&self) -> Option<&str> {
         self.holds.first().map(|hold| hold.member.as_str())
     }
 
-    /// Removes keys that have expired before the step.
+    /// Removes the keys that had expired before the step.
     pub(super) fn expire(&mut self, step: &Step<'_>) {
         if self.parts.is_some_and(|parts| parts.ends <= step.at) {
             self.parts = None;
@@ -254,7 +254,7 @@ impl Lock {
         }
     }
 
-    /// Records the grants of the step, and the ends of earlier holds.
+    /// Records the grants of the step in `grants`, and the ends of earlier holds.
     pub(super) fn note(&mut self, step: &Step<'_>, lock: u32, grants: &mut Vec<ServerGrant>) {
         let done = std::mem::take(&mut self.done);
         for grant in done.over.iter().filter_map(|hold| hold.grant) {
@@ -286,7 +286,7 @@ impl Lock {
         }
     }
 
-    /// The position of a member in the queue.
+    /// Returns the position of a member in the queue.
     fn index(&self, member: &str) -> Option<usize> {
         self.queue.iter().position(|waiter| waiter.member == member)
     }
@@ -344,8 +344,8 @@ impl Lock {
         self.queue.insert(at, Waiter { member: member.to_owned(), place });
     }
 
-    /// Takes a member out of the queue: granted, skipped, at its own request, or because its node
-    /// was silent for too long.
+    /// Takes a member out of the queue, because it was granted or skipped, requested it, or because
+    /// its node was silent for too long.
     fn left(&mut self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
         let Some(index) = self.index(member) else { return };
         let is_expected = step.held.contains(member)
@@ -563,7 +563,7 @@ impl Lock {
         }
     }
 
-    /// The greatest weight that may be in use.
+    /// Returns the greatest weight that may be in use.
     fn used(&self, at: i64) -> u64 {
         match self.parts {
             Some(parts) => parts.used,

@@ -25,7 +25,7 @@ struct Scene {
     place: u64,
 }
 
-/// The value of a token that is easy to read.
+/// Returns the value of a token that is easy to read.
 fn token(number: u64) -> u64 {
     FIRST + number
 }

@@ -5,7 +5,7 @@ use proto::Demand;
 
 use super::{Hold, Lock, Step, demand};
 
-/// A script's effects on a lock.
+/// The effects of a script on a lock, as the laws need them.
 pub(super) struct Facts<'a> {
     lock: &'a Lock,
     step: &'a Step<'a>,
@@ -30,7 +30,7 @@ impl<'a> Facts<'a> {
         Self { lock, step, before: before.collect(), after: after.collect() }
     }
 
-    /// The token of the step's grants, or of an exclusive hold that has become a part.
+    /// Returns the token of the step's grants, or of an exclusive hold that has become a part.
     pub(super) fn token(&self) -> Option<u64> {
         let mut granted = self.lock.new_holds().peekable();
         let was_whole = |weight: &u64| *weight == Demand::EXCLUSIVE.weight();
@@ -72,7 +72,7 @@ impl<'a> Evidence for Facts<'a> {
         holds.filter(|(hold, _)| hold.is_new()).map(|(_, held)| *held).collect()
     }
 
-    /// The queue, including members that have left it.
+    /// Returns the queue, including members that have left it.
     fn arrivals(&self) -> impl Iterator<Item = &'a str> {
         let mut waiters: Vec<_> = self.lock.queue.iter().chain(&self.lock.done.left).collect();
         waiters.sort_by_key(|waiter| waiter.place);
@@ -83,7 +83,7 @@ impl<'a> Evidence for Facts<'a> {
         self.lock.index(member).is_some()
     }
 
-    /// The order within a command is unknown.
+    /// Returns true if both were queued by this command. Their order within the command is unknown.
     fn came_after(&self, waiter: &'a str, other: &'a str) -> bool {
         self.lock.done.came.contains(waiter) && self.names(other)
     }
@@ -92,7 +92,7 @@ impl<'a> Evidence for Facts<'a> {
         self.step.name == "acquire_all"
     }
 
-    /// The first waiter only: whether other waiters are connected is unknown.
+    /// Returns only the first waiter, because it is unknown whether other waiters are connected.
     fn queue(&self) -> impl Iterator<Item = Waiting<&'a str>> {
         let first = self.lock.queue.first();
         let patient = first.filter(|first| self.lock.is_patient(first, self.step.by));
