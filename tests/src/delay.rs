@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Runs on dedicated threads until the driver ends: their sleep is exact to some 60 µs, unlike a
-/// runtime's timers.
+/// A proxy that delays everything. It runs on dedicated threads until the driver ends, because
+/// their sleep is exact to some 60 µs, unlike a runtime's timers.
 #[derive(Debug)]
 pub struct Delay {
     address: SocketAddr,

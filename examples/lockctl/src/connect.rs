@@ -9,7 +9,7 @@ use crate::arguments::Server;
 use crate::exit::{self, Failure};
 use crate::text;
 
-/// The time between two attempts.
+/// The pause between two connection attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The minimum time to connect, even with the shortest wait for the lock.

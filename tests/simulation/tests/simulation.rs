@@ -65,8 +65,8 @@ fn a_seed_replays_a_run() {
     }
 }
 
-/// Clocks that are wrong by more than the margin break S2, which is only counted: here it
-/// counts.
+/// Returns the size of the run if it breaks law S2. Clocks that are wrong by more than the margin
+/// break S2, which a run only counts.
 fn breaks(plan: Plan) -> Option<Size> {
     let outcome = run(plan).ok()?;
     (outcome.counted[Law::S2 as usize] > 0).then_some(outcome.size)

@@ -80,7 +80,8 @@ pub(super) struct Trace {
     /// The counter of tokens.
     counter: u64,
     script: Option<Script>,
-    /// The steps not judged yet, because it is unknown whether the first had an effect.
+    /// The steps that are not judged yet, because it is unknown whether the first of them had an
+    /// effect.
     undecided: VecDeque<Script>,
     /// The last scripts, for the report of a violation.
     recent: VecDeque<Script>,
@@ -104,7 +105,7 @@ struct Script {
     /// The values of the counter before and after the script.
     before: u64,
     counter: u64,
-    /// The tokens in the messages.
+    /// The tokens in the messages that the script published.
     told: Vec<u64>,
 }
 
@@ -217,7 +218,7 @@ pub(super) struct Step<'a> {
     /// The token drawn by the script, which must be above `above`.
     pub(super) issued: Option<u64>,
     pub(super) above: u64,
-    /// The tokens in the messages.
+    /// The tokens in the messages that the script published.
     pub(super) told: &'a [u64],
 }
 

@@ -18,7 +18,7 @@ const ID: usize = 40;
 #[derive(Debug)]
 pub(super) struct Bus {
     relays: Vec<Port>,
-    /// The index of the isolated server.
+    /// The index of the server that is cut off from all others; `None` if there is none.
     isolated: watch::Sender<Option<usize>>,
     /// The relays end with the bus.
     _tasks: JoinSet<()>,

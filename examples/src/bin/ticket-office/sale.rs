@@ -13,7 +13,7 @@ use crate::order::Order;
 use crate::problem::Problem;
 use crate::seats::Begun;
 
-/// The response for the buyer.
+/// The response to a buyer who has bought a seat.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ticket {
     seat: u32,
