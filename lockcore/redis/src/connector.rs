@@ -237,8 +237,8 @@ impl Connector {
         })
     }
 
-    /// Requests the current credentials and certificates. Returns `info` with both, and the
-    /// certificates.
+    /// Requests the current credentials and certificates. Returns the connection settings `info`
+    /// with both set, and the certificates themselves.
     async fn now(
         &self,
         info: ConnectionInfo,

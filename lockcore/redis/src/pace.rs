@@ -30,8 +30,8 @@ pub struct Timeouts {
 /// The timeout of the first reconnect. It is short because another server may have taken over, and
 /// the next attempt may reach that server.
 const FIRST: Duration = Duration::from_secs(1);
-/// Factor by which the timeout grows after an attempt that timed out. With a factor of 2, a server
-/// that needs 10 s for all clients has them back only after 45 s.
+/// Factor by which the timeout grows after an attempt that timed out. It is this large because with
+/// a factor of 2, a server that needs 10 s for all clients has them back only after 45 s.
 const GROWTH: u32 = 4;
 /// The longest timeout of an attempt. There has to be a limit because a proxy may accept
 /// connections for a dead server.

@@ -71,7 +71,8 @@ impl<'a> ServersUrl<'a> {
         Some(hosts.map(|hosts| Self { scheme, hosts, path, options, credentials }))
     }
 
-    /// Returns the URL of a single server, with the credentials and options of this URL.
+    /// Returns the URL of the server at `host`, ending in `path`, with the credentials and options
+    /// of this URL.
     pub(crate) fn of_host(&self, host: &str, path: &str) -> String {
         let Self { scheme, credentials, .. } = self;
         let mark = if self.options.is_empty() { "" } else { "?" };

@@ -103,8 +103,8 @@ impl ConnectionSetup {
         self.extras.get().is_some_and(|extras| extras.transact)
     }
 
-    /// Returns the server's command that deletes a key only if it has a given value, if the user
-    /// may send it.
+    /// Returns the server's command for deleting a key only if it has a given value. `None` if the
+    /// server lacks it, or the user may not send it.
     pub(crate) fn may_compare(&self) -> Option<Compare> {
         self.extras.get()?.compare
     }

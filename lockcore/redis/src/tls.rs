@@ -59,8 +59,8 @@ impl Tls {
         self.given.apply(info)
     }
 
-    /// Requests the current certificates from the provider, if one is set. Returns `info` with the
-    /// certificates, and the certificates.
+    /// Requests the current certificates from the provider, if one is set. Returns the connection
+    /// settings `info` with the certificates set, and the certificates themselves.
     pub(crate) async fn now(
         &self,
         info: ConnectionInfo,

@@ -118,7 +118,7 @@ pub struct Call<'a> {
     /// The latest server time seen by the node, in µs since the epoch. New tokens are above it,
     /// because the clock of a replaced server may have been ahead of this server's clock.
     pub seen_us: u64,
-    /// The subscriptions of JVM threads.
+    /// Which JVM threads are subscribed, and so can be woken.
     pub peers: Peers<'a>,
     /// The published messages, in order.
     pub messages: Vec<Message>,

@@ -78,7 +78,7 @@ impl LockState {
         AdvanceOutcome::End
     }
 
-    /// Calls [`advance`](Self::advance) if the lock is free.
+    /// Grants the lock to the next waiter, as [`advance`](Self::advance) does, if the lock is free.
     pub(super) fn advance_if_free(&mut self, call: &mut Call<'_>) {
         if self.hold.is_none() {
             self.advance(call);

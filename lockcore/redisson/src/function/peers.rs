@@ -184,9 +184,10 @@ impl LockState {
         false
     }
 
-    /// Records every waiting JVM thread without a subscription as a suspect, since it was first
-    /// found so, and returns the threads whose time to subscribe is over. All at once, so that the
-    /// threads of a dead JVM cost a single grace period rather than one each.
+    /// Records the waiting JVM threads without a subscription as suspects, each with the time when
+    /// it was first found so. Returns the threads whose time to subscribe is over, which count as
+    /// dead. All threads are examined at once, so that the threads of a dead JVM cost a single
+    /// grace period rather than one each.
     fn look_for_gone(&mut self, call: &Call<'_>) -> BTreeSet<Party> {
         let now_ms = call.now_ms();
         let mut gone = BTreeSet::new();
