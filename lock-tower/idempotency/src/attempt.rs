@@ -1,4 +1,4 @@
-//! The attempt to serve a request, for its handler.
+//! `Attempt`: what a handler learns about the request's idempotency key.
 
 use std::sync::Arc;
 
@@ -6,9 +6,10 @@ use lockcore::FencingToken;
 
 use crate::record::key::RecordKey;
 
-/// The attempt to serve a request with a key, in the request's extensions: for a handler that
-/// passes the key on, or fences writes. An axum handler takes `Extension<Attempt>`, or
-/// `Option<Extension<Attempt>>` if requests without a key pass.
+/// A run of the handler for a request with an idempotency key. The layer inserts it into the
+/// request's extensions, for handlers that pass the key on or protect their writes with a fencing
+/// token. An axum handler takes `Extension<Attempt>`, or `Option<Extension<Attempt>>` if requests
+/// without a key pass.
 ///
 /// ```
 /// use http::Request;
@@ -30,23 +31,25 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns the client's idempotency key, without quotes.
+    /// Returns the idempotency key sent by the client, without quotes.
     pub fn idempotency_key(&self) -> &str {
         &self.key
     }
 
-    /// Returns the record name.
+    /// Returns the record name under which the store keeps the response.
     pub fn record_key(&self) -> &RecordKey {
         &self.record
     }
 
-    /// Returns the hold's fencing token: higher than in every earlier attempt with this key; see
+    /// Returns the fencing token of the lock under which the handler runs. It is higher than the
+    /// tokens of all earlier attempts with this key; see
     /// [`LockGuard::fencing_token`](lockcore::LockGuard::fencing_token).
     pub fn fencing_token(&self) -> FencingToken {
         self.token
     }
 
-    /// Whether an earlier attempt began and left no response: the work may have been done.
+    /// Returns true if an earlier attempt with this key began and left no response. Its work may
+    /// have been done.
     pub fn is_again(&self) -> bool {
         self.is_again
     }

@@ -1,4 +1,4 @@
-//! The requests of this process that wait for the response of their key.
+//! The requests of this process that wait for the response to another request with the same key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,14 +8,15 @@ use tokio::sync::futures::Notified;
 
 use crate::record::key::RecordKey;
 
-/// Notifies the waiting requests of this process when the response for their record is stored. They
-/// then look it up at once, instead of being granted the lock in turn.
+/// The waiting requests of this process, by record. [`tell`](Self::tell) notifies them when the
+/// response for their record is stored. They look it up at once, instead of being granted the lock
+/// one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     waiting: Mutex<HashMap<RecordKey, Weak<Notify>>>,
 }
 
-/// A request waiting for a record's response, until dropped.
+/// The registration of a waiting request, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     board: Arc<Board>,
@@ -24,6 +25,7 @@ pub(crate) struct Seat {
 }
 
 impl Board {
+    /// Registers a request that waits for the response stored in this record.
     pub(crate) fn join(self: &Arc<Self>, key: RecordKey) -> Seat {
         let mut waiting = self.waiting();
         let seats = waiting.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
@@ -35,7 +37,7 @@ impl Board {
         Seat { board: Arc::clone(self), key, told: Some(seats) }
     }
 
-    /// Notifies all requests waiting for this record.
+    /// Notifies all requests that wait for this record, because the response is stored.
     pub(crate) fn tell(&self, key: &RecordKey) {
         let seats = self.waiting().get(key).and_then(Weak::upgrade);
         if let Some(seats) = seats {
@@ -44,7 +46,8 @@ impl Board {
         }
     }
 
-    /// Drops a reference to the seats, and removes the entry with the last reference.
+    /// Drops `seats`, which all requests for this record share, and removes the map entry if no
+    /// other request has a reference.
     fn leave(&self, key: &RecordKey, seats: Arc<Notify>) {
         let mut waiting = self.waiting();
         drop(seats);
@@ -59,7 +62,8 @@ impl Board {
 }
 
 impl Seat {
-    /// Completes with the next [`tell`](Board::tell) after this call.
+    /// Returns a future that completes at the next [`tell`](Board::tell) for this record after this
+    /// call, even if the future is polled only later.
     pub(crate) fn told(&self) -> Notified<'_> {
         self.told.as_ref().expect("taken on drop").notified()
     }

@@ -1,4 +1,4 @@
-//! Collects a handler's response, as far as it can be stored.
+//! Collects the body of a handler's response, so that the response can be stored.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,18 +16,19 @@ use crate::record::answer::Answer;
 use crate::record::outcome::Outcome;
 use crate::response_body::{AnswerBody, End};
 
-/// The bounds for collecting a response.
+/// The bounds for collecting response bodies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CollectBounds {
-    /// The maximum number of bytes in a body.
+    /// The maximum size in bytes for a stored body.
     pub(crate) bytes: usize,
-    /// The time for a body of unknown size.
+    /// The maximum time until the end of a body of unknown size.
     pub(crate) within: Duration,
 }
 
 impl CollectBounds {
-    /// Collects a definitive response, at most until `latest`. Returns the outcome, and the
-    /// response with the collected body.
+    /// Collects the body of a response that is to be stored, at most until `latest`. Returns the
+    /// outcome to store, and the response to send. The outcome is [`Outcome::NotKept`] if the
+    /// response cannot be stored, or if the body fails, is too large or does not end in time.
     pub(crate) async fn collect<R>(
         &self,
         response: Response<R>,
@@ -80,8 +81,8 @@ impl CollectBounds {
     }
 }
 
-/// Whether a response with this head may be stored: not an upgrade, not a stream, and not
-/// compressed for a particular client.
+/// Returns true if a response with this head can be stored, because it is not an upgrade, not an
+/// event stream, and not compressed for a particular client.
 fn can_be_kept(parts: &Parts) -> bool {
     let is_stream = parts.headers.get(CONTENT_TYPE).is_some_and(|value| {
         let name = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();

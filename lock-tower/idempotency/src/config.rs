@@ -24,14 +24,15 @@ pub(crate) type ScopeOf = dyn Fn(&request::Parts) -> Result<Scope, Refusal> + Se
 pub(crate) type MeaningOf = dyn Fn(&response::Parts) -> Meaning + Send + Sync;
 pub(crate) type Responds = dyn Fn(&Refusal) -> Response<Bytes> + Send + Sync;
 
-/// The settings of a layer.
+/// The settings of an [`IdempotencyLayer`](crate::IdempotencyLayer). Its methods describe them.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) locking: LockScopeLayer,
     pub(crate) store: Arc<dyn ReplayStore>,
     pub(crate) board: Arc<Board>,
     pub(crate) scope: Arc<ScopeOf>,
-    /// The lock namespace.
+    /// The namespace of the locks, which also separates the records of services with a shared
+    /// store.
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) methods: Vec<Method>,
     pub(crate) header: HeaderName,
@@ -48,7 +49,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Runs a store operation, for at most `store_within`.
+    /// Waits for a store operation, for at most `store_within`. Then drops it and returns an error
+    /// of kind `Unavailable`.
     pub(crate) async fn within<T>(
         &self,
         step: impl Future<Output = Result<T, StoreError>>,

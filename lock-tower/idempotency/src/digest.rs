@@ -1,31 +1,32 @@
-//! A hash of several fields, each with a length prefix: different field lists cannot collide by
-//! concatenation.
+//! A hash of several fields. Each field has a length prefix, so that different fields with the same
+//! concatenation have different hashes.
 
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256 over fields.
+/// A SHA-256 hasher for a sequence of fields.
 pub(crate) struct FieldDigest(Sha256);
 
 impl FieldDigest {
-    /// Creates an empty digest for this purpose: equal fields for two purposes have different
-    /// digests.
+    /// Creates a digest without fields. Digests with different purposes differ, even if they have
+    /// equal fields.
     pub(crate) fn new(purpose: &'static str) -> Self {
         let mut digest = Self(Sha256::new());
         digest.field(purpose.as_bytes());
         digest
     }
 
-    /// Adds a number, such as a field count.
+    /// Adds a number of fixed length, such as a field count.
     pub(crate) fn number(&mut self, number: usize) {
         self.0.update((number as u64).to_be_bytes());
     }
 
-    /// Adds a field.
+    /// Adds a field, preceded by the length.
     pub(crate) fn field(&mut self, bytes: &[u8]) {
         self.number(bytes.len());
         self.0.update(bytes);
     }
 
+    /// Returns the hash.
     pub(crate) fn finish(self) -> [u8; 32] {
         self.0.finalize().into()
     }

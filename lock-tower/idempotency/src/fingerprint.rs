@@ -7,8 +7,9 @@ use http::request::Parts;
 
 use crate::digest::{FieldDigest, write_hex};
 
-/// The SHA-256 of a request's method, path with query, `Content-Type` and body. Nobody can make two
-/// requests with the same fingerprint.
+/// The SHA-256 of a request's method, path with query, `Content-Type` and body. The layer compares
+/// it with the stored fingerprint, to detect a key that is reused for another request. Nobody can
+/// make two different requests with the same fingerprint.
 ///
 /// Bodies are compared byte by byte: the same JSON with different whitespace is another request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,12 +29,12 @@ impl Fingerprint {
         Self(digest.finish())
     }
 
-    /// Restores a fingerprint from a store.
+    /// Creates a fingerprint from stored bytes, which [`as_bytes`](Self::as_bytes) has returned.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Returns the bytes to store.
+    /// Returns the 32 bytes of the hash, to be stored.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -1,11 +1,12 @@
-//! Reads the frames of a body.
+//! Reads frames from a body.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 
 use http_body::{Body, Frame};
 
-/// Returns the next frame; `None` at the end. Dropping the future loses nothing.
+/// Waits for the body's next frame. Returns `None` when the body has ended. Dropping the future
+/// loses no frame.
 pub(crate) async fn next_frame<B: Body>(
     mut body: Pin<&mut B>,
 ) -> Option<Result<Frame<B::Data>, B::Error>> {

@@ -1,4 +1,4 @@
-//! The response future of the service.
+//! `IdempotencyFuture`: the future that completes with the service's response.
 
 use std::fmt;
 use std::future::Future;
@@ -17,15 +17,16 @@ use crate::response_body::ResponseBody;
 
 type Serving<R, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<R>>, E>> + Send>>;
 
-/// The response future for [`Idempotency`](crate::Idempotency).
+/// The future that completes with the response of an [`Idempotency`](crate::Idempotency) service.
 ///
 /// # Panics
 /// Propagates handler panics. Panics outside a tokio runtime with timers.
 ///
 /// # Cancel safety
-/// Dropping the future before the handler begins leaves the line without a trace. Once the lock is
-/// granted, the handler runs to completion and the response is stored, even if the future is
-/// dropped. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for the handler.
+/// Dropping the future while the request waits for the lock removes the request from the line, and
+/// nothing is stored. Once the lock is granted, the handler runs to completion and the response is
+/// stored, even if the future is dropped. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for
+/// the handler. For a request without a key, dropping the future drops the handler.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct IdempotencyFuture<S, B, R>

@@ -5,15 +5,16 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// The maximum key length, in bytes.
 const MAX_BYTES: usize = 255;
 
-/// A request key: 1 to 255 visible ASCII characters.
+/// An idempotency key without quotes: 1 to 255 visible ASCII characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdempotencyKey(pub(crate) String);
 
-/// Why a header is not a valid key, for the client.
+/// A sentence for the client that says why a header is not a valid key.
 pub(crate) type Invalid = &'static str;
 
 impl IdempotencyKey {
-    /// Returns the key from the header with this name; `None` without the header.
+    /// Returns the key from the header with this name. Returns `Ok(None)` without the header, and
+    /// `Err` if it is repeated or not a valid key.
     pub(crate) fn of(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Self>, Invalid> {
         let mut values = headers.get_all(name).iter();
         let Some(value) = values.next() else { return Ok(None) };
@@ -23,12 +24,13 @@ impl IdempotencyKey {
         }
     }
 
-    /// Parses a structured-field string (RFC 9651), `"k"`, or the key without quotes.
+    /// Parses a header value: a structured-field string (RFC 9651) such as `"k"`, or the key
+    /// without quotes.
     fn parse(value: &HeaderValue) -> Result<Self, Invalid> {
         let text = value.as_bytes().trim_ascii();
         let key = match text.strip_prefix(b"\"") {
             Some(quoted) => unquote(quoted).ok_or("The idempotency key is not a quoted string.")?,
-            // A proxy joins repeated headers with a comma.
+            // Perhaps two headers, because a proxy joins repeated headers with a comma.
             None if text.contains(&b',') => {
                 return Err(
                     "The request has two idempotency keys, or a key with a comma: quote the \
@@ -50,8 +52,9 @@ impl IdempotencyKey {
     }
 }
 
-/// Unescapes a quoted string after its opening quote; `None` if the closing quote is missing, or an
-/// escape is invalid in structured-field strings.
+/// Returns the unescaped content of a quoted string. `text` starts after the opening quote. Returns
+/// `None` if the closing quote is missing or not at the end, or if an escape is invalid in
+/// structured-field strings.
 fn unquote(text: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(text.len());
     let mut bytes = text.iter();

@@ -1,4 +1,4 @@
-//! The layer.
+//! `IdempotencyLayer`: the Tower layer, and the methods that set its options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,12 @@ use crate::service::Idempotency;
 use crate::store::ReplayStore;
 use crate::unanswered::{DecisionFuture, OnUnanswered, Unanswered};
 
-/// The upper limit for `keep_limit`: an outcome must fit into `MAX_OUTCOME_BYTES`.
+/// The highest allowed `keep_limit`, in bytes. It is half of `MAX_OUTCOME_BYTES`, which leaves room
+/// for the headers in the stored form.
 const MAX_KEEP: usize = 4 << 20;
 
-/// Serves a request once for each `Idempotency-Key` of a client: a duplicate waits for the first
-/// request, and receives its response.
+/// A Tower layer that runs the handler once for each `Idempotency-Key` of a client. A duplicate
+/// request waits for the first request, and receives the same response.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -74,16 +75,18 @@ pub struct IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// Serves each key of a client once. Requests wait for the locks of `locks`, with the class
-    /// `idempotency`; responses are stored in `store`.
+    /// Creates a layer that runs the handler once for each key of a client. Requests with the same
+    /// key wait for the same lock, which is acquired from `locks` with the class `idempotency`.
+    /// Responses are stored in `store`.
     ///
-    /// `scope` determines the owner of a key: see [`Scope`]. It is called for each request with a
-    /// key, and may refuse the request.
+    /// `scope` returns the owner of a request's key, such as the user: see [`Scope`]. It is called
+    /// for each request with a key. If it returns a [`Refusal`], the request is refused.
     ///
     /// # Panics
-    /// Panics if either `store` or `locks` is in memory and the other is not. Tokens of in-memory
-    /// locks restart in each process, and tokens of other locks outlive an in-memory store: in both
-    /// cases, a new response would be refused because of an old token.
+    /// Panics if either `store` or `locks` is in memory and the other is not. The fencing tokens of
+    /// in-memory locks restart in each process, so another store would refuse new responses because
+    /// of the higher tokens in old records. Conversely, other processes would share the locks, but
+    /// not see the responses in this process's memory, and run their handlers again.
     #[track_caller]
     pub fn new(
         locks: Locks,
@@ -128,13 +131,14 @@ impl IdempotencyLayer {
         }
     }
 
-    /// Configures how requests wait for their lock, with the options of lock-tower's
-    /// [`LockScopeLayer`]. By default a request waits at most 10 s.
+    /// Sets how requests wait for their lock, with the options of lock-tower's [`LockScopeLayer`].
+    /// `set` receives the current options and returns the new ones. By default a request waits at
+    /// most 10 s.
     ///
     /// [`on_lost`](LockScopeLayer::on_lost), [`max_hold`](LockScopeLayer::max_hold),
     /// [`hold_until_body_end`](LockScopeLayer::hold_until_body_end) and
     /// [`release_in_background`](LockScopeLayer::release_in_background) do not stop a running
-    /// handler: [`max_run`](Self::max_run) does.
+    /// handler. Only [`max_run`](Self::max_run) does.
     ///
     /// ```
     /// # fn example(layer: lock_idempotency::IdempotencyLayer) -> lock_idempotency::IdempotencyLayer {
@@ -148,11 +152,12 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets the methods whose requests may have a key; POST and PATCH by default. All others pass.
+    /// Sets the HTTP methods for which the layer handles keys; POST and PATCH by default. Requests
+    /// with other methods pass to the handler unchanged, even with a key.
     ///
     /// # Panics
-    /// Panics if a method is safe (GET, HEAD, OPTIONS, TRACE): such a request does nothing that
-    /// must not be done twice.
+    /// Panics if a method is safe (GET, HEAD, OPTIONS, TRACE), because a repeated safe request does
+    /// no harm.
     #[track_caller]
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.config.methods = methods.into_iter().collect();
@@ -161,42 +166,45 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets the key header name; `Idempotency-Key` by default.
+    /// Sets which request header contains the key; `Idempotency-Key` by default.
     pub fn header(mut self, name: HeaderName) -> Self {
         self.config.header = name;
         self
     }
 
-    /// Refuses requests without a key (400, `idempotency-key-missing`). By default they pass.
+    /// Refuses requests without a key (400, `idempotency-key-missing`). By default they pass to the
+    /// handler unchanged.
     pub fn required(mut self) -> Self {
         self.config.is_required = true;
         self
     }
 
-    /// Sets the maximum request body size in bytes; 1 MiB by default. The body is read before the
-    /// wait, because its fingerprint decides whether the request equals the first.
+    /// Sets the maximum request body size in bytes; 1 MiB by default. A request with a larger body
+    /// is refused with 413. The layer reads the whole body before the wait, because only the body
+    /// shows whether the request equals the first request with the key.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.config.read.each = bytes;
         self
     }
 
-    /// Sets the maximum memory in bytes for the request bodies of this layer and its clones
-    /// together, until the handlers drop them; 64 MiB by default. A request without room is refused
-    /// with 503.
+    /// Sets the maximum memory in bytes for request bodies; 64 MiB by default. This layer and its
+    /// clones share the memory. A body occupies it until the handler drops the body. A request
+    /// whose body does not fit is refused with 503.
     pub fn body_total(mut self, bytes: usize) -> Self {
         self.config.read.room = Room::new(bytes);
         self
     }
 
-    /// Sets the maximum time for a request body to arrive; 10 s by default.
+    /// Sets the maximum time for a request body to arrive; 10 s by default. A slower request is
+    /// refused with 408.
     pub fn body_within(mut self, within: Duration) -> Self {
         self.config.read.within = within;
         self
     }
 
-    /// Sets the maximum size of a stored response body in bytes; 256 KiB by default. A larger
-    /// response is sent and not stored: later requests are refused with 409, and do not run the
-    /// handler.
+    /// Sets the maximum size in bytes for a stored response body; 256 KiB by default. A larger
+    /// response is sent but not stored. Later requests with the same key are refused with 409, and
+    /// do not run the handler.
     ///
     /// # Panics
     /// Panics if `bytes` is more than 4 MiB.
@@ -207,18 +215,21 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets how long the layer collects a response body of unknown size; 1 s by default. Afterwards
-    /// the collected part and the rest are streamed, and the response is not stored.
+    /// Sets how long the layer collects a response body of unknown size, which must be complete to
+    /// be stored; 1 s by default. If the body has not ended by then, it is streamed to the client,
+    /// and the response is not stored.
     pub fn collect_within(mut self, within: Duration) -> Self {
         self.config.collect.within = within;
         self
     }
 
-    /// Decides from the head of a response what it means for the work. The default is
-    /// [`Meaning::of`] the status.
+    /// Sets the function that decides from the head of a response whether the work was done. The
+    /// layer stores the response only if it was. By default the function is [`Meaning::of`] the
+    /// status.
     ///
-    /// An upgrade (101), an event stream and a compressed response are never stored, but with
-    /// [`Meaning::Done`] the work counts as done: the handler does not run again.
+    /// An upgrade (101), an event stream and a compressed response are never stored. If their
+    /// meaning is [`Meaning::Done`], as it always is for an upgrade, later requests are refused
+    /// with 409, and the handler does not run again.
     ///
     /// ```
     /// use lock_idempotency::{IdempotencyLayer, Meaning};
@@ -239,39 +250,45 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets how long a record is kept; 24 h by default. The time starts with the request, and again
-    /// with the response. The minimum is [`max_run`](Self::max_run).
+    /// Sets how long the store keeps the record of a key; 24 h by default. The time starts when the
+    /// handler starts, and again when the response is stored. A value below
+    /// [`max_run`](Self::max_run) is raised to `max_run`, so that no handler outlives the record.
     pub fn expiry(mut self, expiry: Duration) -> Self {
         self.config.expiry = expiry;
         self
     }
 
-    /// Sets the maximum handler run time, until the response is collected; 5 min by default. Then
-    /// the handler is dropped, and the request is refused with 500. The effects are unknown, and
-    /// the record stays [without a response](Self::remember_starts).
+    /// Sets the maximum time from the lock's grant until the handler has responded and the body is
+    /// collected; 5 min by default. A handler that has not responded by then is dropped, and the
+    /// request is refused with 500. The effects are unknown, so the record stays [without a
+    /// response](Self::remember_starts).
     pub fn max_run(mut self, max_run: Duration) -> Self {
         self.config.max_run = max_run;
         self
     }
 
-    /// Sets the maximum time for a store operation; 2 s by default.
+    /// Sets the maximum time for a store operation; 2 s by default. A slower operation counts as
+    /// failed.
     pub fn store_within(mut self, within: Duration) -> Self {
         self.config.store_within = within;
         self
     }
 
-    /// Refuses a request whose earlier attempt began and left no response (409,
-    /// `idempotency-outcome-unknown`), until the record expires. By default the handler runs again.
+    /// Refuses a request (409, `idempotency-outcome-unknown`) if an earlier attempt with its key
+    /// began and left no response, until the record expires. By default the handler runs again.
     ///
-    /// An attempt leaves no response if the process dies, the handler panics, fails with an error
-    /// or takes longer than [`max_run`](Self::max_run), or the response cannot be stored.
+    /// An attempt leaves no response if the process dies, if the handler panics, fails with an
+    /// error or takes longer than [`max_run`](Self::max_run), if the response has
+    /// [`Meaning::Unknown`], such as 500, or if it cannot be stored.
     pub fn remember_starts(mut self) -> Self {
         self.config.on_unanswered = OnUnanswered::Refuse;
         self
     }
 
-    /// Calls your function, under the lock, for a request whose earlier attempt began and left no
-    /// response: for example, to find out whether the payment provider knows the key.
+    /// Calls `decides`, under the lock, for a request if an earlier attempt with its key began and
+    /// left no response. The function can ask the payment provider whether it knows the key. The
+    /// returned [`Decision`] is to run the handler, to refuse the request, or to send a given
+    /// response.
     ///
     /// ```
     /// # fn example(layer: lock_idempotency::IdempotencyLayer) -> lock_idempotency::IdempotencyLayer {
@@ -296,14 +313,16 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Refuses with 500 (`idempotency-not-stored`) if the work was done and the response could not
-    /// be stored. By default the response is sent, with `Idempotency-Stored: no`.
+    /// Sends a refusal (500, `idempotency-not-stored`) instead of the response if the work was done
+    /// but the response could not be stored. By default the response is sent, with
+    /// `Idempotency-Stored: no`.
     pub fn strict(mut self) -> Self {
         self.config.is_strict = true;
         self
     }
 
-    /// Refuses with custom responses. Lock refusals are configured in [`locking`](Self::locking).
+    /// Sets the function that renders this layer's refusals as responses; [`Refusal::to_response`]
+    /// by default. Refusals by the lock, such as 423, are set in [`locking`](Self::locking).
     pub fn respond_with(
         mut self,
         responds: impl Fn(&Refusal) -> Response<Bytes> + Send + Sync + 'static,
@@ -313,8 +332,8 @@ impl IdempotencyLayer {
     }
 }
 
-/// Whether the locks end with this process. In-memory locks are always connected, and have no
-/// servers.
+/// Returns true if the locks are in memory, and so end with this process. Their status shows this:
+/// in-memory locks are always connected, and have no servers.
 fn are_in_memory(locks: &Locks) -> bool {
     let status = locks.status();
     status.servers.is_empty() && status.commands == Connection::Up

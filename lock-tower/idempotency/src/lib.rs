@@ -1,9 +1,10 @@
-//! A Tower layer that makes a duplicate request wait in line and then return the first request's
-//! response.
+//! A Tower layer for requests with an `Idempotency-Key`: a duplicate request waits in line, and
+//! then receives the first request's response.
 //!
 //! A client sends a payment again after a timeout, with the same `Idempotency-Key`. The duplicate
-//! waits for the first request, across all processes and in order of arrival ([lockcore]'s fair
-//! locks), and receives the same response. The handler runs once, unless its process dies.
+//! waits until the first request has ended, in order of arrival and across all processes, because
+//! both acquire the same [lockcore] lock. Then it receives the same response. The handler runs
+//! once, unless the process dies or the response is not definitive.
 //!
 //! ```
 //! use http::StatusCode;
@@ -31,77 +32,84 @@
 //! From the outside in:
 //!
 //! 1. tracing, request ids
-//! 2. compression: a compressed response is not stored, because the next client may not support the
-//!    encoding
+//! 2. compression, because this layer stores no compressed response: the next client may not
+//!    support the encoding
 //! 3. authentication, rate limits: the [`Scope`] comes from authentication
 //! 4. **this layer**
-//! 5. the handler's own locks, with a separate [`LockScopeLayer`](lock_tower::LockScopeLayer):
-//!    locks in an outer scope would end with the client connection, and are not visible inside this
-//!    layer
+//! 5. the handler's own locks, with a separate [`LockScopeLayer`](lock_tower::LockScopeLayer),
+//!    because locks in an outer scope end with the client connection and are not visible inside
+//!    this layer
 //! 6. a timeout for the handler
 //! 7. the handler
 //!
-//! With axum, put it on the routes that need it. In a [nested](https://docs.rs/axum) router the
-//! path is shorter, also in the [`Fingerprint`]: put the stripped prefix into the scope.
+//! With axum, put the layer on the routes that need it. In a [nested](https://docs.rs/axum) router,
+//! the layer sees each path without the router's prefix, also in the [`Fingerprint`]: add the
+//! prefix to the [`Scope`].
 //!
 //! # What happens to a request
 //!
-//! **The request has a key**, and the method is POST or PATCH; all other requests pass. The key is
-//! 1 to 255 visible characters, and `"k"` and `k` are equal. The [`RecordKey`] is a hash of scope
-//! and key.
+//! **The request has a key**, and the method is POST or PATCH. All other requests pass to the
+//! handler unchanged. The key is 1 to 255 visible ASCII characters, and `"k"` and `k` are the same
+//! key. The store keeps a record for each scope and key, named by a hash of both, the
+//! [`RecordKey`].
 //!
-//! **The body is read**, within bounds for size and time, before the wait: method, path, content
-//! type and body make up the [`Fingerprint`].
+//! **The body is read**, within bounds for size and time. This happens before the wait, because the
+//! [`Fingerprint`] that recognizes an equal request covers method, path, content type and body.
 //!
-//! **The request waits in line**, and the record is looked up meanwhile. A stored response is sent
-//! at once; a request that reuses the key of a different request is refused at once. After a client
-//! disconnect the request leaves the line. The wait options come from lock-tower:
-//! [`locking`](IdempotencyLayer::locking).
+//! **The request waits in line** for the record's lock, and meanwhile the layer looks up the
+//! record. A stored response is sent at once. A request that reuses the key of a different request
+//! is refused at once. If the client disconnects, the request leaves the line. The wait has the
+//! options of lock-tower: [`locking`](IdempotencyLayer::locking).
 //!
-//! **The lock is granted.** One atomic store operation records the start, or finds the response.
-//! From here on the request continues without the client, for at most
-//! [`max_run`](IdempotencyLayer::max_run). The handler finds an [`Attempt`] in the request's
-//! extensions. A lost lock does not stop the handler: the record decides whether a later request
-//! has begun.
+//! **The lock is granted.** One atomic store operation either finds the response, or writes into
+//! the record that the handler starts. From here on the request continues without the client, for
+//! at most [`max_run`](IdempotencyLayer::max_run). The handler finds an [`Attempt`] in the
+//! request's extensions. A lost lock does not stop the handler, because the record shows whether a
+//! later request has begun.
 //!
-//! **The response is stored** before the client receives the first byte. An overtaken hold stores
-//! nothing, regardless of clocks, and the client receives 500 `lock-lost`.
+//! **The response is stored** before the client receives the first byte. If the lock was lost and a
+//! later request has begun, the record has a higher fencing token. Then the response is not stored,
+//! regardless of clocks, and the client receives 500 `lock-lost`.
 //!
 //! # What is stored
 //!
 //! | the response | the record | the next request |
 //! |---|---|---|
-//! | 2xx, 3xx, 400, 402, 404, 410, 422 | is finished | receives it, with `Idempotency-Replayed: true` |
-//! | as above, but larger than [`keep_limit`](IdempotencyLayer::keep_limit), not complete [in time](IdempotencyLayer::collect_within), an event stream, an upgrade, compressed, or the body fails | is done | 409 `idempotency-answer-not-kept` |
-//! | 401, 403, 429, 503 and the like: nothing was done | ends | runs the handler |
-//! | 408, 500, 502, 504 and the like: the work may have been done | stays started | runs the handler [again](Attempt::is_again), or [not](IdempotencyLayer::remember_starts) |
-//! | none: the process died, a panic, a service error, `max_run` | stays started | the same |
+//! | 2xx, 3xx, 400, 402, 404, 410, 422 | contains the response | receives it, with `Idempotency-Replayed: true` |
+//! | as above, but larger than [`keep_limit`](IdempotencyLayer::keep_limit), not complete [in time](IdempotencyLayer::collect_within), an event stream, an upgrade, compressed, or the body fails | contains only the status | is refused: 409 `idempotency-answer-not-kept` |
+//! | 401, 403, 429, 503 and the like: nothing was done | is removed | runs the handler |
+//! | 408, 500, 502, 504 and the like: the work may have been done | stays without an outcome | runs the handler [again](Attempt::is_again), or [is refused](IdempotencyLayer::remember_starts) |
+//! | none: the process died, a panic, a service error, `max_run` | stays without an outcome | the same |
 //!
-//! [`Meaning::of`] has the whole list, and [`meaning`](IdempotencyLayer::meaning) replaces it.
+//! [`Meaning::of`] has the whole list of statuses. [`meaning`](IdempotencyLayer::meaning) replaces
+//! it with your own function.
 //!
-//! The headers listed in [`Answer`] are stored. Trailers go to the first client and are not stored.
+//! Of the headers, only those listed in [`Answer`] are stored. Trailers are sent to the first
+//! client, and not stored.
 //!
 //! # When the store fails
 //!
-//! Before the handler: 503 with `Retry-After`. After the handler: the response is sent with
-//! `Idempotency-Stored: no`, or replaced by a [strict](IdempotencyLayer::strict) 500, with an event
-//! at `error`. For an unreadable record (from another program or a newer version, truncated, too
-//! large): 500 before the handler, and the record stays.
+//! If the store fails before the handler starts, the request is refused with 503 and `Retry-After`.
+//! If it fails afterwards, the response is sent with `Idempotency-Stored: no`, or replaced by a 500
+//! if the layer is [strict](IdempotencyLayer::strict), and an event at `error` is logged. If the
+//! record is unreadable (from another program or a newer version, truncated, too large), the
+//! request is refused with 500 before the handler starts, and the record stays unchanged.
 //!
 //! # Observability
 //!
-//! A span `idempotency` at `debug` with `record`, `outcome` and `again`. With the feature `metrics`
-//! the counters `lock_idempotency_served_total` by `outcome` (`stored`, `replayed`, `not_kept`,
-//! `not_stored`, `nothing_done`, `unknown`, `no_answer`) and `lock_idempotency_refused_total` by
-//! `cause`. Scopes and keys are in neither. The waits are in lockcore's metrics, with the class
-//! `idempotency`.
+//! Each request with a key has a span `idempotency` at `debug`, with the fields `record`, `outcome`
+//! and `again`. The feature `metrics` adds the counters `lock_idempotency_served_total` by
+//! `outcome` (`stored`, `replayed`, `not_kept`, `not_stored`, `nothing_done`, `unknown`,
+//! `no_answer`) and `lock_idempotency_refused_total` by `cause`. Neither spans nor counters contain
+//! scopes or keys. The waits are in lockcore's metrics, with the class `idempotency`.
 //!
 //! # What it does not do
 //!
-//! Two systems do not become one: if a process dies after the charge and before the response is
-//! stored, only the payment provider knows. Pass [the key](Attempt::idempotency_key) on, or query
-//! the provider in [`when_unanswered`](IdempotencyLayer::when_unanswered). gRPC is not supported,
-//! because the status is in trailers.
+//! It cannot make two systems consistent: if a process dies after the charge and before the
+//! response is stored, only the payment provider knows about the charge. Pass [the
+//! key](Attempt::idempotency_key) on to the provider, or query the provider in
+//! [`when_unanswered`](IdempotencyLayer::when_unanswered). gRPC is not supported, because it has
+//! the status in trailers.
 //!
 //! # Features
 //!

@@ -1,4 +1,4 @@
-//! Waits in line, with a concurrent lookup for a stored response.
+//! The wait in line for a record's lock, with concurrent lookups of a stored response.
 
 use std::pin::pin;
 
@@ -20,18 +20,21 @@ use crate::response_body::AnswerBody;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::work::{Keyed, Work};
 
-/// How a wait ends.
+/// How the wait for the lock ends.
 enum Turn<R> {
-    /// The lock is held.
+    /// The lock is granted, so the handler may run.
     Granted(LockGuard),
-    /// The response or refusal that ends the wait.
+    /// The record or the store has ended the wait before the grant: send this response or refusal.
     Answered(Response<AnswerBody<R>>),
+    /// The lock is not granted, for example because the wait has timed out.
     Refused(LockError),
 }
 
-/// Waits in line, within a lock-tower scope, then does the work in a separate task.
+/// Waits in line for the lock, then runs `work` in a separate task and returns the response.
+/// `request` is the request without its body, after lock-tower's scope has inserted the
+/// [`RequestLocks`].
 ///
-/// Dropping the future leaves the line. Once begun, the work continues.
+/// Dropping the future before the grant leaves the line. Dropping it later does not stop the work.
 pub(crate) async fn wait_in_line<S, B, R>(
     work: Work<S>,
     request: Request<lock_tower::http::RequestBody<String>>,
@@ -44,8 +47,8 @@ where
     R: Body<Error: Into<BoxError>> + Send + 'static,
 {
     let (mut parts, _) = request.into_parts();
-    // Not for the handler: its locks would end with the client connection, while the handler
-    // continues.
+    // Removed, so that the handler cannot use it: locks acquired through it would end with the
+    // client connection, while the handler continues.
     let locks = parts.extensions.remove::<RequestLocks>().expect("inserted by the scope");
     let guard = match turn(&work.keyed, &locks).await {
         Turn::Granted(guard) => guard,
@@ -64,8 +67,9 @@ where
     }
 }
 
-/// Waits for the lock. Meanwhile looks up the record, at once and whenever this process stores a
-/// response: concurrent duplicates then do not wait for each other.
+/// Waits for the lock. Meanwhile looks up the record, at once and again whenever this process
+/// stores a response for it. So concurrent duplicates receive the response together, and do not
+/// wait for each other's locks.
 async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
     let Keyed { config, record, .. } = keyed;
     let seat = config.board.join(*record);
@@ -79,15 +83,15 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
         }
     });
     loop {
-        // Before the lookup: a response stored after it triggers the notification.
+        // Created before the lookup, so that a response stored after the lookup is not missed.
         let told = seat.told();
         let mut look = pin!(config.within(config.store.look_up(record)));
         let (turn, found) = tokio::select! {
             // Poll the acquire first, so that the position in line is requested first.
             biased;
             turn = &mut acquire => match turn {
-                // The lookup was sent along with the acquire, so the response is about to arrive.
-                // Otherwise a replay would need another round trip, to begin and to find the
+                // The lookup was sent along with the acquire, so the reply is about to arrive.
+                // Without it, a replay would cost one more round trip, in which the start finds the
                 // record.
                 Turn::Granted(_) => (Some(turn), look.await),
                 _ => return turn,
@@ -115,7 +119,9 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
 }
 
 impl Keyed {
-    /// Returns the record's response to this request; `None` while the record has no outcome.
+    /// Returns the response to this request that follows from the record: the stored response, or a
+    /// refusal if the key belongs to another request or the response was not stored. Returns `None`
+    /// while the record has no outcome.
     pub(crate) fn answer<R>(&self, record: &Record) -> Option<Response<AnswerBody<R>>> {
         if *record.fingerprint() != self.fingerprint {
             return Some(self.config.refuse_keyed(Cause::KeyReused));
@@ -131,7 +137,7 @@ impl Keyed {
 }
 
 impl Config {
-    /// Makes the response after a store failure before the handler began.
+    /// Logs a store failure, and returns the refusal for a request whose handler has not begun.
     pub(crate) fn failed<R>(
         &self,
         record: &RecordKey,

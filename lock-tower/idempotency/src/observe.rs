@@ -1,5 +1,5 @@
-//! Events and metrics. Scopes and keys are in neither; the record name, a hash, is in events and
-//! spans.
+//! Log events, span fields and metrics. None of them contains a scope or a key; events and spans
+//! contain the record name, a hash of both.
 
 use tracing::field::Empty;
 use tracing::{Span, debug_span, error, warn};
@@ -8,20 +8,23 @@ use crate::record::key::RecordKey;
 use crate::refusal::{Cause, Refusal};
 use crate::store::error::StoreError;
 
-/// How requests with a key ended, other than by refusal.
+/// How a request with a key ended, if it was not refused. Reported as `outcome`, a field in spans
+/// and a label in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// The handler ran, and the response is stored.
     Stored,
-    /// The handler ran, and the response is not stored: too large, a stream or compressed.
+    /// The handler ran, and the response is not stored, because it is too large, a stream or
+    /// compressed.
     NotKept,
-    /// The handler ran, and the response could not be stored.
+    /// The handler ran, and the response could not be stored, because the store failed or had lost
+    /// the record.
     NotStored,
-    /// The handler ran, and the response means nothing was done.
+    /// The handler ran, and the response means that nothing was done.
     NothingDone,
     /// The handler ran, and the response leaves open whether anything was done.
     Unknown,
-    /// The handler failed without a response.
+    /// The handler returned an error instead of a response.
     NoAnswer,
     /// An earlier request's response was sent.
     Replayed,
@@ -41,19 +44,20 @@ impl End {
     }
 }
 
-/// The span for a request with a key: from reading the body to the response.
+/// Creates the span for a request with a key, which lasts from reading the body to the response.
 pub(crate) fn span(record: &RecordKey) -> Span {
     debug_span!("idempotency", %record, outcome = Empty, again = Empty)
 }
 
-/// Records how a request ended, in the current span.
+/// Records how a request ended, in the current span and in the metrics.
 pub(crate) fn ended(end: End) {
     Span::current().record("outcome", end.name());
     #[cfg(feature = "metrics")]
     metrics::counter!("lock_idempotency_served_total", "outcome" => end.name()).increment(1);
 }
 
-/// Records a refusal, in the current span.
+/// Records a refusal in the current span and in the metrics. Logs an error if the cause is the
+/// server's fault.
 pub(crate) fn refused(refusal: &Refusal) {
     let code = refusal.cause().code();
     Span::current().record("outcome", code);
@@ -71,18 +75,20 @@ pub(crate) fn refused(refusal: &Refusal) {
     metrics::counter!("lock_idempotency_refused_total", "cause" => code).increment(1);
 }
 
-/// Records that an earlier attempt left no response, and the handler runs again.
+/// Records in the current span, and logs, that the handler runs again because an earlier attempt
+/// left no response.
 pub(crate) fn again(record: &RecordKey) {
     Span::current().record("again", true);
     warn!(%record, "an earlier attempt left no response: the handler runs again");
 }
 
-/// Records a store error before the handler begins.
+/// Logs a store error that caused the refusal of a request before the handler began.
 pub(crate) fn store_failed(record: &RecordKey, error: &StoreError) {
     error!(%record, %error, "a request is refused, because its record is unknown");
 }
 
-/// Records a response that was not stored although the work was done.
+/// Logs that a response was not stored although the work was done. `error` is `None` if the store
+/// has lost the record.
 pub(crate) fn not_stored(record: &RecordKey, error: Option<&StoreError>) {
     match error {
         Some(error) => error!(%record, %error, "the work was done, but the response is not stored"),
@@ -93,7 +99,7 @@ pub(crate) fn not_stored(record: &RecordKey, error: Option<&StoreError>) {
     }
 }
 
-/// Records that a record remains although nothing was done.
+/// Logs that a request did nothing, and that its record could not be removed.
 pub(crate) fn not_ended(record: &RecordKey, error: &StoreError) {
     warn!(%record, %error, "no work was done, and the record could not be removed");
 }

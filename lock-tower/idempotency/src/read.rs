@@ -1,4 +1,5 @@
-//! The whole request body, read before the wait, within bounds.
+//! Reads the whole request body before the wait for the lock, within bounds for size, memory and
+//! time.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,17 +14,18 @@ use tokio::time::timeout;
 use crate::frame::next_frame;
 use crate::refusal::{Cause, Refusal};
 
-/// The bounds for reading.
+/// The bounds for reading request bodies.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
-    /// The maximum number of bytes in one body.
+    /// The maximum size in bytes for a single body.
     pub(crate) each: usize,
-    /// The room for all bodies.
+    /// The memory for the bodies of all requests.
     pub(crate) room: Arc<Room>,
+    /// The maximum time for a body to arrive.
     pub(crate) within: Duration,
 }
 
-/// The memory in bytes for all bodies together.
+/// The memory for request bodies, shared by a layer and its clones. Stores how many bytes are free.
 #[derive(Debug)]
 pub(crate) struct Room {
     free: AtomicUsize,
@@ -34,13 +36,14 @@ impl Room {
         Arc::new(Self { free: AtomicUsize::new(bytes) })
     }
 
+    /// Takes this many bytes. Returns false, and takes nothing, if fewer are free.
     fn take(&self, bytes: usize) -> bool {
         let take = |free: usize| free.checked_sub(bytes);
         self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 }
 
-/// Reserved room, freed on drop.
+/// Bytes in a [`Room`] that a request body occupies, freed on drop.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     room: Arc<Room>,
@@ -48,6 +51,7 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
+    /// Reserves more bytes. Returns false, and reserves nothing, if fewer are free.
     fn grow(&mut self, bytes: usize) -> bool {
         let is_taken = self.room.take(bytes);
         if is_taken {
@@ -63,7 +67,7 @@ impl Drop for Reserved {
     }
 }
 
-/// A completely read body.
+/// A completely read request body.
 #[derive(Debug)]
 pub(crate) struct WholeBody {
     pub(crate) data: Bytes,
@@ -72,11 +76,12 @@ pub(crate) struct WholeBody {
 }
 
 impl ReadBounds {
-    /// Reads a body completely.
+    /// Reads a body completely. Returns a refusal if the body fails or exceeds a bound.
     ///
-    /// Dropping the future drops the body, and frees the room.
+    /// Dropping the future drops the body, and frees the reserved memory.
     pub(crate) async fn read<B: Body>(&self, body: B) -> Result<WholeBody, Refusal> {
-        // Before a client that waits for `100 Continue` sends the body.
+        // Refused before the first read, so that a client that waits for `100 Continue` does not
+        // send the body.
         if body.size_hint().lower() > self.each as u64 {
             return Err(Refusal::new(Cause::BodyTooLarge));
         }

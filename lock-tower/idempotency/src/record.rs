@@ -11,7 +11,8 @@ use lockcore::FencingToken;
 use crate::fingerprint::Fingerprint;
 use crate::record::outcome::Outcome;
 
-/// The record for a key: the request begun with it, and the outcome once known.
+/// What a store keeps for an idempotency key: the request that has begun, and the outcome once
+/// known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     fingerprint: Fingerprint,
@@ -21,35 +22,37 @@ pub struct Record {
 }
 
 impl Record {
-    /// Creates a record for a request that begins now, under the lock with this token.
+    /// Creates a record without an outcome, for a request that begins at `started` under a lock
+    /// with this fencing token.
     pub fn new(fingerprint: Fingerprint, token: FencingToken, started: SystemTime) -> Self {
         Self { fingerprint, token, started, outcome: None }
     }
 
-    /// Adds the outcome to the record.
+    /// Returns the record with this outcome.
     #[must_use]
     pub fn finished(mut self, outcome: Outcome) -> Self {
         self.outcome = Some(outcome);
         self
     }
 
-    /// Returns the request fingerprint.
+    /// Returns the fingerprint of the request that has begun.
     pub fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
     }
 
-    /// Returns the fencing token under which the record was begun. Only the hold with this token
-    /// may write the outcome.
+    /// Returns the fencing token of the lock under which the request began. Only a request with
+    /// this token may write the outcome.
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// Returns the start time, by the store's clock.
+    /// Returns when the request began, by the store's clock.
     pub fn started(&self) -> SystemTime {
         self.started
     }
 
-    /// Returns the outcome; `None` while the handler runs, and permanently if the process has died.
+    /// Returns the outcome. `None` while the handler runs, or if the handler ended without an
+    /// outcome, for example because the process died.
     pub fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_ref()
     }

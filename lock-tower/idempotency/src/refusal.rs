@@ -8,13 +8,16 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use lock_tower::refusal::problem;
 
-/// A request that the layer does not serve, or whose response it does not send.
+/// The reason why the layer does not serve a request or send the handler's response, and the
+/// response sent instead.
 ///
-/// The response is `application/problem+json` ([RFC 9457]) with a stable member `code`, like the
-/// refusals of [`lock_tower`]. The refusal is in the response's extensions, so that outer layers
-/// can distinguish it from a handler's response. Lock refusals come from lock-tower: 423
-/// `lock-busy` if the earlier request runs longer than the wait, or the process died and the lease
-/// has not expired; 429 if too many requests wait. See [`lock_tower::Refusals`].
+/// The response sent instead is `application/problem+json` ([RFC 9457]) with a stable member
+/// `code`, like the refusals of [`lock_tower`]. It has the `Refusal` in its extensions, so that
+/// outer layers can distinguish it from a handler's response.
+///
+/// Refusals by the lock are not of this type, because lock-tower sends them: 423 `lock-busy` if the
+/// earlier request runs longer than the wait, or if its process died and the lease has not expired;
+/// 429 if too many requests wait. See [`lock_tower::Refusals`].
 ///
 /// | cause | status | `code` |
 /// |---|---|---|
@@ -58,50 +61,54 @@ pub struct Refusal {
     detail: Cow<'static, str>,
 }
 
-/// The causes a client can distinguish.
+/// The cause of a [`Refusal`], which a client recognizes by the [`code`](Self::code).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
     /// The request has no key, and the layer [requires](crate::IdempotencyLayer::required) a key.
     KeyMissing,
-    /// The header is not a valid key: empty, too long, not visible ASCII, or repeated.
+    /// The request header is not a valid key: empty, too long, not visible ASCII, or repeated.
     KeyInvalid,
-    /// The key was used for another request.
+    /// The key was used for another request, with a different method, path, content type or body.
     KeyReused,
     /// The scope function has refused the request.
     ScopeRefused,
-    /// The body is larger than [`body_limit`](crate::IdempotencyLayer::body_limit).
+    /// The request body is larger than [`body_limit`](crate::IdempotencyLayer::body_limit).
     BodyTooLarge,
-    /// The bodies of other requests fill the room of
+    /// The bodies of other requests occupy the memory of
     /// [`body_total`](crate::IdempotencyLayer::body_total).
     BodyRoomFull,
-    /// The body did not arrive within [`body_within`](crate::IdempotencyLayer::body_within).
+    /// The request body did not arrive within
+    /// [`body_within`](crate::IdempotencyLayer::body_within).
     BodyTimeout,
-    /// The body has failed.
+    /// The request body failed before its end, for example because the client disconnected.
     BodyFailed,
-    /// An earlier attempt began and left no response, and the layer
-    /// [remembers](crate::IdempotencyLayer::remember_starts) it.
+    /// An earlier attempt with the key began and left no response, and the layer refuses such
+    /// requests: see [`remember_starts`](crate::IdempotencyLayer::remember_starts).
     OutcomeUnknown,
-    /// The work was done, and the response is not stored.
+    /// An earlier request with the key did the work, but its response was too large, a stream or
+    /// compressed, and so was not stored.
     AnswerNotKept,
-    /// The store is unavailable; the handler did not begin.
+    /// The store is unavailable, so the handler did not begin.
     StoreUnavailable,
-    /// The stored record is malformed; the handler did not begin.
+    /// The stored record is malformed, so the handler did not begin.
     RecordMalformed,
-    /// The handler took longer than [`max_run`](crate::IdempotencyLayer::max_run): the effects are
-    /// unknown.
+    /// The handler took longer than [`max_run`](crate::IdempotencyLayer::max_run) and was dropped.
+    /// It is unknown what it has done.
     RunTooLong,
-    /// The work was done, and the response could not be stored; only if the layer is
-    /// [strict](crate::IdempotencyLayer::strict).
+    /// The work was done, but the response could not be stored. Only if the layer is
+    /// [strict](crate::IdempotencyLayer::strict), because otherwise the response is sent.
     NotStored,
-    /// The lock was lost, and a later request has begun: the effects are unknown.
+    /// The lock was lost, and a later request with the key has begun. It is unknown what this
+    /// request has done.
     Overtaken,
-    /// The server is misconfigured: a scope has an empty part.
+    /// The server is misconfigured, because the request's scope has an empty part.
     Misconfigured,
 }
 
 impl Cause {
-    /// Returns a machine-readable name, which never changes.
+    /// Returns the cause's machine-readable name, which is the member `code` in the response. It
+    /// never changes.
     pub fn code(self) -> &'static str {
         match self {
             Self::KeyMissing => "idempotency-key-missing",
@@ -123,7 +130,8 @@ impl Cause {
         }
     }
 
-    /// Returns the default status.
+    /// Returns the HTTP status of a refusal with this cause, unless the scope function sets
+    /// another.
     pub fn status(self) -> StatusCode {
         match self {
             Self::KeyMissing | Self::KeyInvalid | Self::BodyFailed => StatusCode::BAD_REQUEST,
@@ -133,7 +141,8 @@ impl Cause {
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::BodyRoomFull | Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::OutcomeUnknown | Self::AnswerNotKept => StatusCode::CONFLICT,
-            // Gateways repeat a 503, even for a POST, and the handler would begin twice.
+            // Not 503, because gateways repeat the request after a 503, even a POST, and the
+            // handler would begin twice.
             Self::RecordMalformed
             | Self::RunTooLong
             | Self::NotStored
@@ -142,7 +151,8 @@ impl Cause {
         }
     }
 
-    /// Returns a human-readable sentence, without details about the key, the scope or the store.
+    /// Returns the sentence that explains the cause to the client, without details about the key,
+    /// the scope or the store.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::KeyMissing => "The request has no idempotency key.",
@@ -178,12 +188,13 @@ impl Refusal {
         Self { detail: detail.into(), ..Self::new(cause) }
     }
 
-    /// Refuses a request in the scope function, with a status and a sentence for the client.
+    /// Creates a refusal for the scope function to return, with a status and a sentence for the
+    /// client.
     pub fn scope(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { cause: Cause::ScopeRefused, status, detail: detail.into() }
     }
 
-    /// Returns the cause.
+    /// Returns the cause of the refusal.
     pub fn cause(&self) -> Cause {
         self.cause
     }
@@ -193,18 +204,21 @@ impl Refusal {
         self.status
     }
 
-    /// Returns the sentence for the client.
+    /// Returns the sentence that explains the refusal to the client.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Returns how long to wait before a retry, as a hint; `None` if a retry is useless.
+    /// Returns how long the client should wait before a retry: 1 s if the store is unavailable or
+    /// the memory for bodies is full. `None` for all other causes. It is the response's
+    /// `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         let may_pass = matches!(self.cause, Cause::BodyRoomFull | Cause::StoreUnavailable);
         may_pass.then_some(Duration::from_secs(1))
     }
 
-    /// Renders the refusal as a response, with the refusal in the extensions.
+    /// Creates the `application/problem+json` response for the refusal, with the refusal in the
+    /// response's extensions.
     pub fn to_response(&self) -> Response<Bytes> {
         let code = self.cause.code();
         let mut response = problem(self.status, code, &self.detail, self.retry_after());

@@ -1,4 +1,4 @@
-//! The body received by the inner service.
+//! `ReadBody`: the request body that the inner service receives.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,19 +11,22 @@ use pin_project::pin_project;
 
 use crate::read::{Reserved, WholeBody};
 
-/// The request body behind an [`IdempotencyLayer`](crate::IdempotencyLayer): unchanged, or already
-/// read completely if the request has a key.
+/// The request body that the service inside an [`IdempotencyLayer`](crate::IdempotencyLayer)
+/// receives. If the layer handles the request's key, it has already read the body completely.
+/// Otherwise the body is the client's, unchanged.
 #[pin_project]
 pub struct ReadBody<B>(#[pin] Kind<B>);
 
 #[pin_project(project = Projection)]
 enum Kind<B> {
-    /// The request passes.
+    /// The unchanged body of a request whose key the layer does not handle, such as a request
+    /// without a key.
     Passing(#[pin] B),
+    /// The completely read body. `data` and `trailers` are `None` once they are sent.
     Whole {
         data: Option<Bytes>,
         trailers: Option<HeaderMap>,
-        /// Until the body is dropped.
+        /// The body's reserved memory, freed when the body is dropped.
         _reserved: Reserved,
     },
 }

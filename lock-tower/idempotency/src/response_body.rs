@@ -1,4 +1,5 @@
-//! The body of the layer's response.
+//! The response bodies: `ResponseBody`, which the service returns, and `AnswerBody`, for a request
+//! that has waited in line.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,16 +14,19 @@ use tower::BoxError;
 
 use crate::request_body::as_bytes;
 
-/// The response body of an [`Idempotency`](crate::Idempotency): the inner body for a passing
-/// request; otherwise a new response, a replay or a refusal.
+/// The response body of an [`Idempotency`](crate::Idempotency) service. For a request without a
+/// key, it is the handler's body unchanged. For a request with a key, it belongs to the handler's
+/// response, a stored response or a refusal.
 #[pin_project]
 pub struct ResponseBody<R: Body<Error: Into<BoxError>>>(#[pin] Kind<R>);
 
 #[pin_project(project = Projection)]
 enum Kind<R: Body<Error: Into<BoxError>>> {
+    /// The handler's body for a request whose key the layer does not handle.
     Passing(#[pin] R),
+    /// The response body of a request that has waited in line for its lock.
     Keyed(#[pin] LockBody<AnswerBody<R>>),
-    /// A refusal before the wait.
+    /// The body of a refusal before the wait for the lock. `None` once it is sent.
     Whole(Option<Bytes>),
 }
 
@@ -82,31 +86,36 @@ impl<R: Body<Error: Into<BoxError>>> fmt::Debug for ResponseBody<R> {
     }
 }
 
-/// A frame of bytes, or a boxed error.
+/// Converts frame data to `Bytes`, and boxes the error.
 fn boxed<D: Buf, E: Into<BoxError>>(frame: Result<Frame<D>, E>) -> Result<Frame<Bytes>, BoxError> {
     as_bytes(frame).map_err(Into::into)
 }
 
-/// A response body after collection: the collected bytes, then the rest, the trailers or the error.
+/// A response body, of which the layer has collected the beginning in order to store it. The client
+/// receives the collected bytes first, then the trailers, the error or the rest.
 pub(crate) struct AnswerBody<R> {
+    /// The collected bytes. Empty once they are sent.
     pub(crate) data: Bytes,
     pub(crate) end: End<R>,
 }
 
-/// The rest of a body, after the collected bytes.
+/// What follows the collected bytes of a body.
 pub(crate) enum End<R> {
+    /// The body has ended, possibly with trailers.
     Trailers(Option<HeaderMap>),
+    /// The body has failed with this error. `None` once it is sent.
     Failed(Option<BoxError>),
+    /// The body has not ended yet: the rest is streamed.
     Open(Pin<Box<R>>),
 }
 
 impl<R> AnswerBody<R> {
-    /// Creates a body from these bytes.
+    /// Creates a complete body from these bytes.
     pub(crate) fn whole(data: Bytes) -> Self {
         Self { data, end: End::Trailers(None) }
     }
 
-    /// Wraps the handler's body, uncollected.
+    /// Creates a body that streams the handler's body, without collecting it.
     pub(crate) fn open(body: R) -> Self {
         Self { data: Bytes::new(), end: End::Open(Box::pin(body)) }
     }

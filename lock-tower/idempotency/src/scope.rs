@@ -1,14 +1,14 @@
 //! The owner of an idempotency key.
 
-/// The owner of an `Idempotency-Key`: a tenant, a user, an account. Two scopes never share a key,
-/// so no client can read another client's response.
+/// The owner of an `Idempotency-Key`, such as a tenant, a user or an account. Equal keys in two
+/// scopes are unrelated, so no client can read another client's response.
 ///
 /// A scope has one or more parts. Part boundaries matter: `Scope::new("a").and("b:c")` differs from
 /// `Scope::new("a:b").and("c")`.
 ///
 /// Take the scope from authentication, never from a header chosen by the client. Scopes and keys
 /// are hashed: neither is stored or logged. A request whose scope has an empty part is refused with
-/// 500, because all unidentified clients would share the scope.
+/// 500, because otherwise all unidentified clients would share a scope.
 ///
 /// ```
 /// use lock_idempotency::{RecordKey, Scope};
@@ -39,7 +39,7 @@ impl Scope {
         &self.parts
     }
 
-    /// Whether a part is empty, so that the scope does not distinguish clients.
+    /// Returns true if a part is empty: such a scope does not distinguish clients.
     pub(crate) fn has_empty_part(&self) -> bool {
         self.parts.iter().any(String::is_empty)
     }

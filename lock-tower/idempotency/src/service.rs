@@ -1,4 +1,4 @@
-//! The idempotency service.
+//! `Idempotency`: the service made by the layer, which runs the inner service once for each key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,10 +22,11 @@ use crate::request_body::ReadBody;
 use crate::response_body::{AnswerBody, ResponseBody};
 use crate::work::{Keyed, Work};
 
-/// An HTTP service that serves each idempotency key once; made by
+/// An HTTP service that runs the inner service once for each idempotency key; made by
 /// [`IdempotencyLayer`](crate::IdempotencyLayer).
 ///
-/// The service is always ready. The inner service is made ready once the lock is granted.
+/// `poll_ready` always returns ready. For a request with a key, the inner service is polled for
+/// readiness only after the lock is granted.
 #[derive(Clone)]
 pub struct Idempotency<S> {
     inner: S,
@@ -95,8 +96,8 @@ impl<S> Idempotency<S> {
     }
 }
 
-/// Serves a request with a key: reads the body, waits in line, and runs the handler or sends the
-/// stored response.
+/// Serves a request with a key: reads the body, waits in line for the lock, and runs the handler or
+/// returns the stored response. Returns `Err` only if the inner service fails.
 async fn serve<S, B, R>(
     inner: S,
     config: Arc<Config>,
@@ -124,8 +125,9 @@ where
         let fingerprint = Fingerprint::new(&parts, &body.data);
         let keyed = Keyed { config, key: key.0.into(), record, fingerprint };
         let mut work = Some(Work { inner, body, keyed });
-        // The scope reads the deadline, the trace and the connection from the request head, and
-        // renders lock refusals.
+        // The lock-tower scope reads the deadline, the trace and the connection from the request
+        // head, and renders refusals by the lock. It does not get the body, which has been read
+        // already.
         let line = locking.layer(service_fn(move |request: Request<_>| {
             let work = work.take().expect("a scope calls its service once for each call");
             wait_in_line::<S, B, R>(work, request)
@@ -136,7 +138,8 @@ where
     serving.instrument(observe::span(&record)).await
 }
 
-/// Returns the request's record name.
+/// Returns the record name for a request with this key. Returns `Err` if the scope function refuses
+/// the request, or returns a scope with an empty part.
 fn record_key(config: &Config, parts: &Parts, key: &IdempotencyKey) -> Result<RecordKey, Refusal> {
     let scope = (config.scope)(parts)?;
     match scope.has_empty_part() {
@@ -146,7 +149,7 @@ fn record_key(config: &Config, parts: &Parts, key: &IdempotencyKey) -> Result<Re
 }
 
 impl Config {
-    /// Renders and counts a refusal.
+    /// Returns the response for a refusal, and records the refusal in the span and the metrics.
     pub(crate) fn refuse(&self, refusal: &Refusal) -> Response<bytes::Bytes> {
         observe::refused(refusal);
         let mut response = (self.responds)(refusal);
@@ -154,7 +157,8 @@ impl Config {
         response
     }
 
-    /// Renders and counts a refusal after the body was read.
+    /// Does the same as [`refuse`](Self::refuse), for a request whose body has been read: the
+    /// response has the body type of such a request.
     pub(crate) fn refuse_keyed<R>(&self, cause: Cause) -> Response<AnswerBody<R>> {
         self.refuse(&Refusal::new(cause)).map(AnswerBody::whole)
     }

@@ -1,4 +1,4 @@
-//! Stores of records: the store contract, and the two included stores.
+//! `ReplayStore`: the interface for stores that keep records, with the two included stores.
 
 pub(crate) mod error;
 pub(crate) mod memory;
@@ -18,109 +18,118 @@ use crate::record::key::RecordKey;
 use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 
-/// The future of a store operation.
+/// The future returned by the methods of a [`ReplayStore`].
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// A store of records. Each method is an atomic operation.
+/// A store that keeps a [`Record`] for each idempotency key. Each method is an atomic operation.
 ///
-/// The layer calls [`start`](Self::start), [`finish`](Self::finish) and [`end`](Self::end) under
-/// the record's lock. A holder may not notice the loss of its hold, so each operation carries the
-/// fencing token, and only the hold with the record's token may write the record.
+/// The layer calls [`start`](Self::start), [`finish`](Self::finish) and [`end`](Self::end) while it
+/// holds the record's lock. A lock can be lost unnoticed, so these operations carry the lock's
+/// fencing token. By comparing it with the token in the record, the store recognizes a request that
+/// a later request has overtaken, and does not let it write.
 ///
 /// If a future is dropped, the operation may or may not have been done.
 pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
-    /// Reads the record, without a lock and without changes.
+    /// Reads the record with this name, and changes nothing. Returns `None` if there is none. The
+    /// layer also calls this method without the lock.
     ///
     /// # Errors
     /// The store is unavailable, or the stored value is not a record of this version.
     fn look_up<'a>(&'a self, key: &'a RecordKey) -> StoreFuture<'a, Option<Record>>;
 
-    /// Records the start of a request, unless an existing record forbids it:
+    /// Writes a record for a request that begins, unless an existing record forbids it:
     ///
     /// | the record | the operation |
     /// |---|---|
-    /// | none | writes it: [`Started::Begun`] |
+    /// | none | writes a new record: [`Started::Begun`] |
     /// | has an outcome, or another fingerprint | writes nothing: [`Started::Found`] |
     /// | has a higher token and no outcome | writes nothing: [`Started::Overtaken`] |
-    /// | has the same token and no outcome | writes it again: [`Started::Begun`] |
+    /// | has the same token and no outcome | writes the record again: [`Started::Begun`] |
     /// | has a lower token and no outcome | writes the new token if [`Start::takes_over`]: [`Started::Begun`]; otherwise [`Started::Found`] |
     ///
     /// # Errors
-    /// As for [`look_up`](Self::look_up), or the store is full. After an error the record may have
-    /// been written.
+    /// The same as for [`look_up`](Self::look_up), or the store is full. After an error the record
+    /// may have been written.
     fn start<'a>(&'a self, key: &'a RecordKey, start: &'a Start) -> StoreFuture<'a, Started>;
 
-    /// Writes the outcome, if the record has the request's token.
+    /// Writes the outcome into the record, if the record has the token of `finish`. An existing
+    /// outcome is not overwritten.
     ///
     /// # Errors
     /// The store is unavailable. The outcome may have been written.
     fn finish<'a>(&'a self, key: &'a RecordKey, finish: &'a Finish) -> StoreFuture<'a, Finished>;
 
-    /// Removes the record of a request that did nothing, if it has this token and no outcome.
+    /// Removes the record, because the request did nothing, if the record has this token and no
+    /// outcome.
     ///
     /// # Errors
     /// The store is unavailable. The record may have been removed.
     fn end<'a>(&'a self, key: &'a RecordKey, token: FencingToken) -> StoreFuture<'a, ()>;
 
-    /// Whether the store ends with this process. Such a store requires in-memory locks, whose
-    /// tokens restart in each process.
+    /// Returns true if the records are in memory, and so end with this process; `false` by default.
+    /// The layer accepts such a store only together with in-memory locks, whose tokens restart in
+    /// each process.
     fn is_in_memory(&self) -> bool {
         false
     }
 }
 
-/// A request that begins.
+/// The argument of [`ReplayStore::start`]: a request that begins.
 #[derive(Debug, Clone)]
 pub struct Start {
-    /// The request fingerprint.
+    /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// The token of the hold.
+    /// The fencing token of the lock under which the request begins.
     pub token: FencingToken,
-    /// How long until the record is removed.
+    /// The time until the store removes the record, unless it is written again.
     pub expiry: Duration,
-    /// Whether to take over a record left without an outcome by an earlier hold.
+    /// Whether the request may begin although an earlier request has left the record without an
+    /// outcome.
     pub takes_over: bool,
 }
 
-/// The result of a [`Start`].
+/// The result of [`ReplayStore::start`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
-    /// The record is written: the handler may run.
+    /// The record is written, so the handler may run.
     Begun {
-        /// Whether an earlier hold left the record without an outcome: the work may have been done,
-        /// in part or completely.
+        /// Whether an earlier request left the record without an outcome. Its work may have been
+        /// done, in part or completely.
         again: bool,
     },
-    /// A record that is not taken over.
+    /// The record exists and is unchanged, because it has an outcome or another fingerprint, or
+    /// because [`Start::takes_over`] is false.
     Found(Record),
-    /// A later hold has begun: this hold is lost.
+    /// The record has a higher token, because this request has lost its lock and a later request
+    /// has begun. Nothing is written.
     Overtaken,
 }
 
-/// A finished request.
+/// The argument of [`ReplayStore::finish`]: a request whose outcome is known.
 #[derive(Debug, Clone)]
 pub struct Finish {
-    /// The token of the hold.
+    /// The fencing token of the lock under which the request began.
     pub token: FencingToken,
-    /// The outcome.
+    /// The outcome of the request.
     pub outcome: Outcome,
-    /// How long until the record is removed.
+    /// The time until the store removes the record.
     pub expiry: Duration,
 }
 
-/// The result of a [`Finish`].
+/// The result of [`ReplayStore::finish`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
-    /// The outcome is written.
+    /// The record has the outcome of this request.
     Stored,
-    /// The record belongs to another hold: nothing is written.
+    /// The record has another token, because a later request has begun. Nothing is written.
     Overtaken,
-    /// The store has lost the record: nothing is written.
+    /// There is no record, because the store has lost it. Nothing is written.
     Forgotten,
 }
 
 impl Start {
-    /// Computes the result of [`ReplayStore::start`] for this record, without writing.
+    /// Returns the result that [`ReplayStore::start`] must have for the stored record, or for
+    /// `None` if there is none. For implementations of a store: the caller writes the record.
     ///
     /// ```
     /// use std::time::SystemTime;
@@ -152,8 +161,9 @@ impl Start {
 }
 
 impl Finish {
-    /// Computes the result of [`ReplayStore::finish`] for this record, without writing. An existing
-    /// outcome is not overwritten.
+    /// Returns the result that [`ReplayStore::finish`] must have for the stored record, or for
+    /// `None` if there is none. For implementations of a store: if the result is
+    /// [`Finished::Stored`] and the record has no outcome yet, the caller writes the outcome.
     pub fn judge(&self, record: Option<&Record>) -> Finished {
         match record {
             None => Finished::Forgotten,

@@ -1,4 +1,4 @@
-//! Records left without a response by an earlier attempt, and how they are handled.
+//! What happens to a request if an earlier attempt with the same key left no response.
 
 use std::fmt;
 use std::future::Future;
@@ -12,47 +12,55 @@ use lockcore::FencingToken;
 
 use crate::record::Record;
 
-/// An attempt that began and left no response: the process has died, the handler panicked, failed
-/// or returned a response of [unknown meaning](crate::Meaning::Unknown), or the response could not
-/// be stored. The work may have been done.
+/// A request whose earlier attempt began and left no response, for the function set by
+/// [`when_unanswered`](crate::IdempotencyLayer::when_unanswered). The earlier attempt's process has
+/// died, the handler panicked, failed, ran too long or returned a response of [unknown
+/// meaning](crate::Meaning::Unknown), or the response could not be stored. The work may have been
+/// done.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unanswered<'a> {
     /// The head of the current request.
     pub parts: &'a request::Parts,
-    /// The idempotency key, without quotes: pass it on to a payment provider.
+    /// The idempotency key, without quotes, by which the payment provider may know the earlier
+    /// attempt.
     pub idempotency_key: &'a str,
-    /// When the last attempt began, by the store's clock.
+    /// When the last earlier attempt began, by the store's clock.
     pub started: SystemTime,
-    /// The last attempt's fencing token.
+    /// The fencing token of the last earlier attempt.
     pub token: FencingToken,
 }
 
-/// What to do about an attempt that left no response.
+/// What to do with a request whose earlier attempt left no response.
 #[derive(Debug)]
 pub enum Decision {
-    /// Runs the handler again: nothing was done, or a repeat is harmless.
+    /// Run the handler again, because nothing was done or a repeat is harmless.
     Run,
-    /// Refuses the request with 409, [`Cause::OutcomeUnknown`](crate::Cause::OutcomeUnknown).
+    /// Refuse the request with 409, [`Cause::OutcomeUnknown`](crate::Cause::OutcomeUnknown).
     Refuse,
-    /// Stores and sends this response, as if the handler had made it: the work was done.
+    /// Store and send this response, as if the handler had made it, because the work was done.
     Answer(Response<Bytes>),
 }
 
-/// The future of a decision.
+/// The future returned by the function set by
+/// [`when_unanswered`](crate::IdempotencyLayer::when_unanswered).
 pub type DecisionFuture<'a> = Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
 type Decides = dyn for<'a> Fn(Unanswered<'a>) -> DecisionFuture<'a> + Send + Sync;
 
-/// What happens to a request whose record has no response.
+/// The layer's setting for requests whose earlier attempt left no response.
 #[derive(Clone)]
 pub(crate) enum OnUnanswered {
+    /// Run the handler again.
     Run,
+    /// Refuse the request, until the record expires.
     Refuse,
+    /// Do what this function returns.
     Ask(Arc<Decides>),
 }
 
 impl OnUnanswered {
-    /// Decides about this record.
+    /// Returns what to do with a request for this record, which an earlier attempt left without a
+    /// response.
     pub(crate) async fn decide(
         &self,
         record: &Record,

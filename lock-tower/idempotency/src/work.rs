@@ -1,4 +1,5 @@
-//! Work under a granted lock: start, handler, finish.
+//! The work under a granted lock: record the start in the store, run the handler, store the
+//! response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,17 +28,19 @@ use crate::store::error::StoreError;
 use crate::store::{Finish, Finished, Start, Started};
 use crate::unanswered::{Decision, OnUnanswered};
 
-/// The header that marks a response sent but not stored.
+/// The response header `idempotency-stored`. The value `no` marks a response that was sent although
+/// it could not be stored.
 const STORED: HeaderName = HeaderName::from_static("idempotency-stored");
 
-/// A request with a key: the inner service, the body, and the identity.
+/// A request with a key, and the inner service that handles it once the lock is granted.
 pub(crate) struct Work<S> {
     pub(crate) inner: S,
     pub(crate) body: WholeBody,
     pub(crate) keyed: Keyed,
 }
 
-/// The identity of a request with a key, used to find and compare the record.
+/// The key of a request, with the settings of the layer. `record` finds the stored record, and
+/// `fingerprint` shows whether an equal request has made it.
 pub(crate) struct Keyed {
     pub(crate) config: Arc<Config>,
     pub(crate) key: Arc<str>,
@@ -45,19 +48,21 @@ pub(crate) struct Keyed {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// The next step under a granted lock.
+/// What to do with a request that has its lock, after the store was asked to record the start.
 enum Next<R> {
     Handler {
         is_again: bool,
     },
-    /// A response returned by the function of [`OnUnanswered`].
+    /// Store and send this response, which the function set by `when_unanswered` has returned.
     Given(Response<Bytes>),
+    /// Send this response, a stored response or a refusal. The handler does not run.
     Answered(Response<AnswerBody<R>>),
 }
 
 impl<S> Work<S> {
-    /// Does the work under the lock, unless a response is already stored. Runs in a separate task,
-    /// so that a client disconnect does not drop it.
+    /// Runs the handler under the lock and stores the response, or returns the stored response if
+    /// there is one. The caller runs this future in a separate task, so that a client disconnect
+    /// does not drop it. Returns `Err` only if the inner service fails.
     pub(crate) async fn run<B, R>(
         self,
         mut parts: Parts,
@@ -98,7 +103,8 @@ impl<S> Work<S> {
 }
 
 impl Keyed {
-    /// Records the start of the request, unless an existing record forbids it.
+    /// Records in the store that the handler starts, and returns [`Next::Handler`]. Returns
+    /// [`Next::Answered`] if the record has a response or forbids the start, or if the store fails.
     async fn start<R>(&self, parts: &Parts, guard: &LockGuard) -> Next<R> {
         let Self { config, record, .. } = self;
         let mut start = Start {
@@ -145,7 +151,8 @@ impl Keyed {
         }
     }
 
-    /// Stores the handler's response, if it is definitive; returns the response.
+    /// Stores the handler's response if the work was done, removes the record if nothing was done,
+    /// and returns the response to send.
     async fn settle<R>(
         &self,
         response: Response<R>,
@@ -167,7 +174,7 @@ impl Keyed {
                 self.finish(outcome, response, guard).await
             }
             Meaning::NothingDone => self.end(response.map(AnswerBody::open), &guard).await,
-            // The record stays as the start has left it.
+            // The record stays without an outcome, as the start has written it.
             Meaning::Unknown => {
                 observe::ended(End::Unknown);
                 response.map(AnswerBody::open)
@@ -175,7 +182,8 @@ impl Keyed {
         }
     }
 
-    /// Removes the record of a request that did nothing.
+    /// Removes the record, because the handler did nothing, and returns `response`. The response is
+    /// sent even if the removal fails.
     async fn end<R>(
         &self,
         response: Response<AnswerBody<R>>,
@@ -189,8 +197,9 @@ impl Keyed {
         response
     }
 
-    /// Stores an outcome, then returns the response. The guard is dropped afterwards: the lock is
-    /// released in the background, because later requests find the stored response.
+    /// Stores the outcome, then returns `response`, or a refusal if the outcome was not stored and
+    /// the settings require it. Dropping `guard` releases the lock in the background. This function
+    /// need not wait for the release, because later requests find the stored response.
     async fn finish<R>(
         &self,
         outcome: Outcome,
@@ -222,20 +231,23 @@ impl Keyed {
         response
     }
 
-    /// How long a record is kept: no handler outlives the record.
+    /// Returns how long the store keeps the record: at least `max_run`, so that no handler outlives
+    /// the record.
     fn expiry(&self) -> Duration {
         self.config.expiry.max(self.config.max_run)
     }
 }
 
-/// Splits a response not made by the handler into outcome and response.
+/// Returns the outcome to store and the response to send, from a complete response that the
+/// function set by `when_unanswered` has returned.
 fn given<R>(response: Response<Bytes>) -> (Outcome, Response<AnswerBody<R>>) {
     let (parts, body) = response.into_parts();
     let outcome = Outcome::kept(Answer::new(&parts, body.clone()));
     (outcome, Response::from_parts(parts, AnswerBody::whole(body)))
 }
 
-/// Returns the time after this duration; after a year, if the clock cannot represent it.
+/// Returns the instant `time` from now, or a year from now if the clock cannot represent that
+/// instant.
 fn later(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 60 * 60))

@@ -1,14 +1,15 @@
-//! A stored response, sent again to later requests.
+//! `Answer`: a stored response, sent again to later requests.
 
 use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
-/// The header that marks a replayed response.
+/// The response header `idempotency-replayed`. The value `true` marks a stored response that is
+/// sent again.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// The stored response headers. `content-length` is computed again; `set-cookie`, `date` and the
-/// connection headers belong to a single response.
+/// The response headers that are stored. Others are not, because `content-length` is computed
+/// again, and `set-cookie`, `date` and the connection headers belong to a single response.
 const KEPT: [HeaderName; 11] = [
     header::CONTENT_TYPE,
     header::CONTENT_LANGUAGE,
@@ -23,7 +24,7 @@ const KEPT: [HeaderName; 11] = [
     header::RETRY_AFTER,
 ];
 
-/// A handler's stored response: status, some headers, and body.
+/// A response as it is stored: status, some headers, and body.
 ///
 /// The stored headers are `content-type`, `content-language`, `content-disposition`,
 /// `content-location`, `location`, `etag`, `last-modified`, `link`, `vary`, `cache-control` and
@@ -36,7 +37,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Keeps the storable part of a response.
+    /// Creates the stored form from a response's head and complete body. Headers that are not
+    /// stored are left out.
     pub fn new(parts: &Parts, body: Bytes) -> Self {
         let mut headers = HeaderMap::new();
         for name in &KEPT {
@@ -47,7 +49,7 @@ impl Answer {
         Self { status: parts.status, headers, body }
     }
 
-    /// Returns the status.
+    /// Returns the response status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
@@ -57,12 +59,13 @@ impl Answer {
         &self.headers
     }
 
-    /// Returns the body.
+    /// Returns the response body.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// Makes the response for a later request, with `Idempotency-Replayed: true`.
+    /// Creates the response to a later request, with the additional header `Idempotency-Replayed:
+    /// true`.
     pub fn to_response(&self) -> Response<Bytes> {
         let mut response = Response::new(self.body.clone());
         *response.status_mut() = self.status;

@@ -1,17 +1,17 @@
-//! Record names.
+//! `RecordKey`: the name of a record.
 
 use std::fmt;
 
 use crate::digest::{FieldDigest, write_hex};
 use crate::scope::Scope;
 
-/// The name of a record: the SHA-256 of a scope and a key. It reveals neither, so it may be stored
-/// and logged. As text it has 64 hexadecimal digits.
+/// The name of the record that a store keeps for an idempotency key: the SHA-256 of scope and key.
+/// It reveals neither, so it may be stored and logged. As text it has 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKey([u8; 32]);
 
 impl RecordKey {
-    /// Returns the record name for this key, without quotes, in this scope.
+    /// Computes the record name for a key, without quotes, in a scope.
     pub fn new(scope: &Scope, key: &str) -> Self {
         let mut digest = FieldDigest::new("lock-idempotency record 1");
         digest.number(scope.parts().len());
@@ -20,9 +20,9 @@ impl RecordKey {
         Self(digest.finish())
     }
 
-    /// Returns the record name in the [namespace](lockcore::LocksBuilder::namespace) used by the
-    /// layer's locks: two services with a shared store and different namespaces never see each
-    /// other's responses.
+    /// Computes the record name in a [namespace](lockcore::LocksBuilder::namespace), which the
+    /// layer takes from its locks. Two services with a shared store and different namespaces never
+    /// see each other's responses. `None` leaves the name unchanged.
     #[must_use]
     pub fn in_namespace(self, namespace: Option<&str>) -> Self {
         let Some(namespace) = namespace else { return self };
@@ -32,7 +32,7 @@ impl RecordKey {
         Self(digest.finish())
     }
 
-    /// The lock name under which the record is written.
+    /// Returns the name of the lock under which the record is written.
     pub(crate) fn lock(&self) -> String {
         format!("idempotency:{self}")
     }

@@ -1,4 +1,4 @@
-//! Request outcomes, and their stored form.
+//! `Outcome`: how a request ended, and the encoding in which it is stored.
 
 use std::fmt;
 
@@ -7,25 +7,28 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::record::answer::Answer;
 
-/// The first byte of a stored outcome.
+/// The first byte of an encoded [`Outcome::Kept`].
 const KEPT: u8 = 1;
+/// The first byte of an encoded [`Outcome::NotKept`].
 const NOT_KEPT: u8 = 2;
 
-/// The maximum stored size in bytes. A larger outcome is neither written nor read.
+/// The maximum size of an encoded [`Outcome`], in bytes. A larger outcome is neither written nor
+/// read.
 pub const MAX_OUTCOME_BYTES: usize = 8 << 20;
 
-/// The outcome of a request whose work was done.
+/// The outcome of a request whose work was done, as stored in its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The response sent to later requests.
+    /// The response is stored, and sent to later requests.
     Kept(Answer),
-    /// The status of a response that is not stored: too large, a stream or compressed. Later
-    /// requests are refused, and never run the handler again.
+    /// The response is not stored, only its status, because it was too large, a stream or
+    /// compressed. Later requests are refused, and never run the handler again.
     NotKept(StatusCode),
 }
 
 impl Outcome {
-    /// Returns the outcome for a response, which is stored unless it is too large for any store.
+    /// Creates the outcome with this response; without it if the encoding is larger than
+    /// [`MAX_OUTCOME_BYTES`].
     pub(crate) fn kept(answer: Answer) -> Self {
         let status = answer.status;
         let outcome = Self::Kept(answer);
@@ -35,17 +38,17 @@ impl Outcome {
         }
     }
 
-    /// Encodes the outcome for a store; the inverse of [`decode`](Self::decode).
+    /// Encodes the outcome as bytes to be stored. [`decode`](Self::decode) is the inverse.
     ///
     /// | bytes | content |
     /// |---|---|
-    /// | 1 | 1 stored, 2 not stored |
+    /// | 1 | 1 if the response is stored, 2 if not |
     /// | 2 | status |
-    /// | 2 | number of headers; this and the rest only if stored |
-    /// | 2 + n, 4 + n | each header: name, value |
+    /// | 2 | number of headers; this field and the following only if the response is stored |
+    /// | 2 + n, 4 + n | name and value of each header |
     /// | 4 + n | body |
     ///
-    /// Numbers are big-endian. A name, value or body has a length prefix.
+    /// Numbers are big-endian. Each name, value and body is preceded by the length n.
     pub fn encode(&self) -> Bytes {
         let (kind, status) = match self {
             Self::Kept(answer) => (KEPT, answer.status),
@@ -67,7 +70,7 @@ impl Outcome {
         form.freeze()
     }
 
-    /// Computes the encoded length without encoding.
+    /// Returns how many bytes the outcome has when encoded, without encoding it.
     fn encoded_bytes(&self) -> usize {
         let Self::Kept(Answer { headers, body, .. }) = self else { return 3 };
         let each =
@@ -75,7 +78,7 @@ impl Outcome {
         5 + headers.iter().map(each).sum::<usize>() + 4 + body.len()
     }
 
-    /// Decodes an outcome.
+    /// Decodes an outcome from stored bytes, which [`encode`](Self::encode) has returned.
     ///
     /// # Errors
     /// [`MalformedOutcome`] if the bytes are not exactly what [`encode`](Self::encode) returns:
@@ -85,8 +88,9 @@ impl Outcome {
     }
 }
 
+/// Writes bytes, preceded by their length in 4 bytes.
 fn put(form: &mut BytesMut, bytes: &[u8]) {
-    // Larger than any stored outcome: such an encoding is not written.
+    // The length only overflows in an outcome over `MAX_OUTCOME_BYTES`, which is not written.
     form.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     form.put_slice(bytes);
 }

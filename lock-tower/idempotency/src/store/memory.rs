@@ -1,4 +1,4 @@
-//! Records in this process's memory.
+//! `MemoryReplays`: a store in this process's memory.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -14,16 +14,17 @@ use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 use crate::store::{Finish, Finished, ReplayStore, Start, Started, StoreFuture};
 
-/// The default bound.
+/// The default maximum memory for records, in bytes.
 const MAX_BYTES: usize = 64 << 20;
-/// The memory for a record without an outcome, including the table entries, rounded up.
+/// The memory for a record without an outcome, in bytes: the record and the map entries for it,
+/// rounded up.
 const EACH: usize = 512;
 
-/// Records in this process's memory, for tests and for single-process services. Clones share the
-/// records.
+/// A store that keeps records in this process's memory, for tests and for single-process services.
+/// Clones share the records.
 ///
-/// The records end with the process: a client that retries after a restart is served again. The
-/// store uses tokio's clock, so under paused time a test does not wait for an expiry.
+/// The records end with the process, so the handler runs again for a client that retries after a
+/// restart. The store uses tokio's clock, so under paused time a test does not wait for an expiry.
 ///
 /// Works only with [`Locks::in_memory`](lockcore::Locks::in_memory).
 #[derive(Clone)]
@@ -50,19 +51,20 @@ struct Entry {
 }
 
 impl MemoryReplays {
-    /// Creates an empty store with at most 64 MiB.
+    /// Creates an empty store for at most 64 MiB of records.
     pub fn new() -> Self {
         Self::with_max_bytes(MAX_BYTES)
     }
 
-    /// Creates an empty store with at most about this many bytes, counting the responses and 512
-    /// bytes for each record. When the store is full, requests with new keys are refused with 503:
-    /// a record removed early would let the request run twice. A response is always stored.
+    /// Creates an empty store for at most about this many bytes of records: the stored responses,
+    /// and 512 bytes for each record. When the store is full, requests with new keys are refused
+    /// with 503, because a request could run twice if its record were removed early. The response
+    /// to a request that has begun is always stored.
     pub fn with_max_bytes(max_bytes: usize) -> Self {
         Self { shared: Arc::new(Shared { max_bytes, records: Mutex::default() }) }
     }
 
-    /// Removes expired records, and returns the others.
+    /// Locks the records, and removes the expired records.
     fn records(&self) -> MutexGuard<'_, Records> {
         let mut records = self.shared.records.lock().unwrap_or_else(PoisonError::into_inner);
         records.expire(Instant::now());
@@ -100,12 +102,14 @@ impl Records {
     }
 }
 
-/// Returns the time after this duration; after a year, if the clock cannot represent it.
+/// Returns the instant `expiry` from now, or a year from now if the clock cannot represent that
+/// instant.
 fn later(expiry: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(expiry).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 60 * 60))
 }
 
+/// Returns the memory for a stored response, in bytes.
 fn size(outcome: &Outcome) -> usize {
     let Outcome::Kept(answer) = outcome else { return 0 };
     let headers = answer.headers().iter();

@@ -1,4 +1,4 @@
-//! Records on Redis.
+//! `RedisReplays`: a store on Redis.
 
 mod connect;
 mod fields;
@@ -19,11 +19,11 @@ use crate::record::outcome::MAX_OUTCOME_BYTES;
 use crate::store::error::StoreError;
 use crate::store::{Finish, Finished, ReplayStore, Start, Started, StoreFuture};
 
-/// Records on Redis or Valkey, for services with any number of processes.
+/// A store that keeps records on Redis or Valkey, for services with any number of processes.
 ///
-/// Each record is a hash at a separate key, so a Redis Cluster can be used. Each operation is one
-/// script. Records expire. A server that removes keys early, through a `maxmemory-policy` other
-/// than `noeviction`, lets requests run twice.
+/// Each record is a hash at a separate Redis key, so a Redis Cluster can be used. Each operation is
+/// one script. Records expire. A server that removes keys before they expire, because of a
+/// `maxmemory-policy` other than `noeviction`, lets requests run twice.
 ///
 /// ```no_run
 /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,11 +42,13 @@ pub struct RedisReplays {
     prefix: Arc<str>,
 }
 
-/// A script, and the digest that identifies it on a server.
+/// A Lua script for a store operation.
 struct Step {
     code: &'static str,
+    /// The SHA-1 of the script, by which `EVALSHA` runs it.
     hash: LazyLock<String>,
-    /// Whether the second of two consecutive runs returns the same result.
+    /// Whether a second run returns the same result as the first. Only then a failed run may be
+    /// repeated.
     is_repeatable: bool,
 }
 
@@ -66,14 +68,14 @@ static FINISH: Step = step!("redis/finish.lua", is_repeatable: true);
 static END: Step = step!("redis/end.lua", is_repeatable: true);
 
 impl RedisReplays {
-    /// Stores records on the server of this pool: a `deadpool_redis::Pool`, or a pool for Redis
-    /// Cluster or Sentinel. The keys begin with `idempotency:`.
+    /// Creates a store on the server of `pool`: a `deadpool_redis::Pool`, or a pool for Redis
+    /// Cluster or Sentinel. Redis keys of records begin with `idempotency:`.
     ///
-    /// All operations share one connection, opened by the pool's manager without taking a pool
-    /// slot. After an error the next operation opens a new connection. A failed operation on an
-    /// older connection is retried once, because the server may have closed the connection
-    /// meanwhile. A start is not retried, because a repeat cannot detect an earlier attempt without
-    /// a response.
+    /// All operations share one connection, which the pool's manager opens without taking a pool
+    /// slot. After an error the next operation opens a new connection. An operation that fails on
+    /// an older connection is tried once more, because the server may have closed that connection
+    /// meanwhile. Only a start is not repeated, because the second run would not report that an
+    /// earlier attempt left no response.
     pub fn new<M, W>(pool: Pool<M, W>) -> Self
     where
         M: Manager<Type: ConnectionLike + Clone + Send + 'static, Error: fmt::Display> + 'static,
@@ -82,13 +84,15 @@ impl RedisReplays {
         Self { connect: Arc::new(PoolConnect::new(pool)), prefix: "idempotency".into() }
     }
 
-    /// Puts `prefix:` before the name of each record, instead of `idempotency:`.
+    /// Sets the prefix of the records' Redis keys; `idempotency` by default. A colon and the record
+    /// name follow the prefix.
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.prefix = prefix.as_ref().into();
         self
     }
 
-    /// Runs a script on the record.
+    /// Runs a script on the record with this name, and returns the reply. `arguments` appends the
+    /// script's arguments to the command.
     async fn run(
         &self,
         step: &Step,
@@ -134,9 +138,10 @@ async fn ask(
     connection.req_packed_command(command).await?.extract_error()
 }
 
-/// Converts a duration to whole milliseconds, at least one: zero would remove the record.
+/// Converts an expiry to whole milliseconds, at least 1, because Redis removes a record whose
+/// expiry is zero.
 fn millis(time: Duration) -> u64 {
-    // A hundred years, which a server can still add to the current time.
+    // A hundred years, so that the sum with the server's current time does not overflow.
     const MOST: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;
     u64::try_from(time.as_millis()).unwrap_or(MOST).clamp(1, MOST)
 }

@@ -1,4 +1,4 @@
-//! The connection to the server, through a pool of any kind.
+//! The connection that all operations of a store share, opened by a pool of any kind.
 
 use std::fmt;
 use std::future::Future;
@@ -11,12 +11,14 @@ use tokio::sync::Mutex;
 
 use crate::store::error::StoreError;
 
-/// A connection lent for an operation.
+/// The shared connection, for the use of one operation.
 pub(crate) struct Lent {
     pub(crate) connection: Box<dyn ConnectionLike + Send>,
-    /// The number that identifies the connection when it is given up.
+    /// The number of the connection, by which [`give_up`](Connect::give_up) recognizes it. Each new
+    /// connection has a higher number.
     pub(crate) number: u64,
-    /// Whether it was opened for this operation. An older connection may have ended unnoticed.
+    /// Whether the connection was opened for this operation. The server may have closed an older
+    /// connection unnoticed.
     pub(crate) is_new: bool,
 }
 
@@ -25,20 +27,23 @@ pub(crate) type Connecting<'a> =
 
 /// The source of the connection shared by all operations.
 pub(crate) trait Connect: Send + Sync {
-    /// Lends the connection, and opens it if necessary.
+    /// Returns the shared connection. Opens a new connection if there is none, or if the last was
+    /// given up.
     fn connect(&self) -> Connecting<'_>;
 
-    /// Makes the next operation replace this connection.
+    /// Makes the next operation open a new connection, because an operation failed on the
+    /// connection with this number.
     fn give_up(&self, number: u64);
 }
 
-/// A connection opened by a pool's manager: it takes no pool slot, and avoids a check before each
+/// The connection opened by a pool's manager. It takes no pool slot, and is not checked before each
 /// operation, which would cost a round trip.
 pub(crate) struct PoolConnect<M: Manager, W: From<Object<M>>> {
     pool: Pool<M, W>,
-    /// The connection, and its number.
+    /// The open connection and the connection's number. `None` before the first operation.
     open: Mutex<Option<(M::Type, u64)>>,
-    /// The number of the last connection given up.
+    /// The highest connection number that was given up. A connection with a higher number is still
+    /// usable.
     given_up: AtomicU64,
 }
 

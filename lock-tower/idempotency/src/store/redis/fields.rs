@@ -1,4 +1,4 @@
-//! Parsers for script replies.
+//! Parsers for the Lua scripts' replies.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,10 +12,10 @@ use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 use crate::store::{Finished, Started};
 
-/// The version of the record fields.
+/// The field `version` of a record with the fields that this version of the crate writes.
 const VERSION: &[u8] = b"1";
 
-/// Parses the reply to a lookup.
+/// Parses the reply of `look_up.lua`: the record, or `None` if there is none.
 pub(crate) fn looked_up(answer: Value) -> Result<Option<Record>, StoreError> {
     let mut parts = array(answer)?.into_iter();
     match parts.next() {
@@ -24,7 +24,7 @@ pub(crate) fn looked_up(answer: Value) -> Result<Option<Record>, StoreError> {
     }
 }
 
-/// Parses the reply to a start.
+/// Parses the reply of `start.lua`.
 pub(crate) fn started(answer: Value) -> Result<Started, StoreError> {
     let mut parts = array(answer)?.into_iter();
     let tag = parts.next().ok_or_else(unknown)?;
@@ -35,7 +35,7 @@ pub(crate) fn started(answer: Value) -> Result<Started, StoreError> {
     }
 }
 
-/// Parses the reply to a finish.
+/// Parses the reply of `finish.lua`.
 pub(crate) fn finished(answer: Value) -> Result<Finished, StoreError> {
     match text(&answer) {
         Some(b"stored") => Ok(Finished::Stored),
@@ -45,6 +45,8 @@ pub(crate) fn finished(answer: Value) -> Result<Finished, StoreError> {
     }
 }
 
+/// Parses a reply that begins with `record`, followed by the record's fields. Returns an error for
+/// the reply `large`, which means that a field is too large to read.
 fn tagged(tag: &Value, fields: impl Iterator<Item = Value>) -> Result<Record, StoreError> {
     match text(tag) {
         Some(b"record") => record(fields),
@@ -53,7 +55,8 @@ fn tagged(tag: &Value, fields: impl Iterator<Item = Value>) -> Result<Record, St
     }
 }
 
-/// Builds the record from these fields.
+/// Parses a record's fields: version, fingerprint, token, start time, and the outcome if there is
+/// one.
 fn record(fields: impl Iterator<Item = Value>) -> Result<Record, StoreError> {
     let mut fields = fields.map(field);
     let mut next = || fields.next().flatten();
