@@ -1,6 +1,6 @@
-//! Times a first request, a replay, and 64 concurrent duplicates with an instant handler, as
-//! multiples of a bare round trip to the same Redis. In the second row each network direction takes
-//! 1 ms.
+//! Measures a first request, a replay, and 64 concurrent duplicates, with a handler that responds
+//! at once. One unit of time is a bare round trip to the same Redis. In the second row each network
+//! direction takes 1 ms.
 //!
 //!     cargo bench -p lock-idempotency --bench replays
 //!
@@ -35,7 +35,7 @@ async fn service(url: &str) -> Service {
     })))
 }
 
-/// Pays, reads the whole response, and returns whether it is a replay.
+/// Sends a payment with this key, reads the whole response, and returns whether it is a replay.
 async fn pay(service: Service, key: String) -> bool {
     let request = Request::post("/payments").header("idempotency-key", key);
     let request = request.body(Full::from(r#"{"amount":100}"#)).expect("a request");
@@ -46,7 +46,7 @@ async fn pay(service: Service, key: String) -> bool {
     is_replay
 }
 
-/// The median time of a step.
+/// Runs a step [`ROUNDS`] times, with the round number, and returns the median time.
 async fn median(mut step: impl AsyncFnMut(u32)) -> Duration {
     let mut times = Vec::new();
     for round in 0..ROUNDS {
@@ -89,7 +89,7 @@ async fn measure(name: &str, url: &str) {
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {
-    // Cargo starts every bench like this when it runs the tests.
+    // When it runs the tests, cargo also starts every benchmark, but without `--bench`.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }

@@ -17,7 +17,7 @@ use axum::{Router, routing::post};
 use lock_idempotency::{IdempotencyLayer, MemoryReplays, RedisReplays, Refusal, Scope};
 use lockcore::Locks;
 
-/// Charges a card, slowly, to leave time for the second request.
+/// Charges a card. It takes 5 s, to leave time to send the second request.
 async fn pay(amount: String) -> (StatusCode, String) {
     static PAYMENTS: AtomicU64 = AtomicU64::new(1);
     tokio::time::sleep(Duration::from_secs(5)).await;

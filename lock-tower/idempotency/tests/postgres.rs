@@ -1,6 +1,6 @@
-//! A response stored in the transaction of its payment, by the example `transaction`: on a real
-//! PostgreSQL, with a process that dies between two steps that the transaction combines, and with
-//! an overtaken attempt.
+//! The example `transaction`, which stores a payment and its response in one transaction, on a real
+//! PostgreSQL: also with a process that dies right after the commit, and with an attempt that a
+//! later attempt has overtaken.
 //!
 //! Requires PostgreSQL (`scripts/setup --postgres`): `cargo test -p lock-idempotency --all-features
 //! --test postgres -- --ignored`, or `scripts/test --postgres`.
@@ -24,12 +24,14 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::{Client, NoTls};
 
-/// A time limit for events that are immediate on an idle machine.
+/// The time limit for events that happen at once on an idle machine.
 const SOON: Duration = Duration::from_secs(60);
-/// The URLs of Redis and PostgreSQL for a process started by this program.
+/// The environment variables in which the service process receives the URLs of Redis and
+/// PostgreSQL.
 const URLS: [&str; 2] = ["LOCK_TEST_REDIS", "LOCK_TEST_POSTGRES"];
 
-/// The service process; does nothing unless a test has started it.
+/// Serves the example in a process that another test has started. Without the URLs in the
+/// environment it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_of_its_own() {
     if let [Ok(redis), Ok(postgres)] = URLS.map(std::env::var) {
@@ -43,7 +45,7 @@ struct Bank {
     postgres: Postgres,
 }
 
-/// A process of the service.
+/// A process that serves the example, and the address on which it listens.
 struct Service {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -84,7 +86,7 @@ impl Bank {
 }
 
 impl Service {
-    /// Waits for a line with this prefix; returns the rest of the line.
+    /// Waits until the process prints a line with this prefix, and returns the rest of the line.
     async fn says(&mut self, start: &str) -> String {
         let line = async {
             loop {
@@ -125,7 +127,7 @@ fn is_replayed(answer: &Answer) -> bool {
     answer.header("idempotency-replayed").is_some()
 }
 
-/// Whether the response belongs to the payment.
+/// Returns true if the response confirms the payment of 500 cents.
 fn is_charged(answer: &Answer) -> bool {
     answer.status == 200 && answer.body == "charged 500 cents\n"
 }
@@ -153,8 +155,9 @@ async fn a_process_that_dies_after_its_commit_has_stored_its_answer() {
     let mut service = bank.serve().await;
     let payment = service.pay();
     service.is_at_the_bank().await;
-    // This row lock is queued before the payment's transaction, and the next row lock behind it: it
-    // lets the transaction through, and blocks the layer's next operation.
+    // The first row lock is queued before the payment's transaction, and the second behind it.
+    // Releasing the first lets the transaction commit, and the second then blocks the layer's next
+    // store operation.
     let (before, behind) = (bank.client().await, bank.client().await);
     let lock = "BEGIN; SELECT 1 FROM replays FOR UPDATE";
     before.batch_execute(lock).await.unwrap();

@@ -11,7 +11,8 @@ use lockcore::FencingToken;
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, Row, Transaction};
 
-/// The table of records. Delete expired records periodically.
+/// Creates the table of records. The store ignores expired records and replaces them, so delete
+/// them periodically.
 pub(crate) const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS replays (
     record      TEXT PRIMARY KEY,
     fingerprint BYTEA NOT NULL,
@@ -21,34 +22,41 @@ pub(crate) const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS replays (
     outcome     BYTEA
 )";
 
+/// Reads a record that has not expired.
 const FIND: &str = "\
 SELECT fingerprint, token, started, outcome FROM replays WHERE record = $1 AND expires > now()";
 
+/// Deletes a record that has expired.
 const REMOVE_EXPIRED: &str = "DELETE FROM replays WHERE record = $1 AND expires <= now()";
 
+/// Writes a new record, unless the record exists.
 const INSERT: &str = "\
 INSERT INTO replays (record, fingerprint, token, started, expires)
 VALUES ($1, $2, $3, now(), now() + make_interval(secs => $4)) ON CONFLICT DO NOTHING";
 
+/// Gives a record a new token, because a later attempt begins.
 const TAKE_OVER: &str = "\
 UPDATE replays SET token = $2, started = now(), expires = now() + make_interval(secs => $3)
 WHERE record = $1";
 
-/// An existing outcome is kept: the work transaction has stored it.
+/// Writes the outcome into a record with this token, and extends the expiry. If the transaction of
+/// the work has already stored an outcome, that outcome is kept.
 const FINISH: &str = "\
 UPDATE replays SET outcome = COALESCE(outcome, $3), expires = now() + make_interval(secs => $4)
 WHERE record = $1 AND token = $2";
 
+/// Writes the outcome into a record with this token, within the transaction of the work.
 const STORE: &str = "\
 UPDATE replays SET outcome = $3 WHERE record = $1 AND token = $2 AND outcome IS NULL";
 
+/// Deletes a record with this token and without an outcome.
 const END: &str = "DELETE FROM replays WHERE record = $1 AND token = $2 AND outcome IS NULL";
 
-/// Stores the response in the work transaction. `false`: a later attempt has begun, and the work
-/// must be rolled back.
+/// Stores the response within the transaction that does the work. Returns false if a later attempt
+/// has begun: then the work must be rolled back.
 ///
-/// The row stays locked until the transaction ends: a starting attempt waits for it, and then finds
-/// the response.
+/// The record's row stays locked until the transaction ends. So an attempt that starts meanwhile
+/// waits for the end, and then finds the response.
 pub(crate) async fn store(
     work: &Transaction<'_>,
     attempt: &Attempt,
@@ -59,7 +67,7 @@ pub(crate) async fn store(
     Ok(work.execute(STORE, &[&record, &token, &&outcome[..]]).await? == 1)
 }
 
-/// Records in PostgreSQL.
+/// A store that keeps records in PostgreSQL.
 #[derive(Debug, Clone)]
 pub(crate) struct PostgresReplays {
     client: Arc<Mutex<Client>>,
@@ -141,6 +149,6 @@ fn down(error: tokio_postgres::Error) -> StoreError {
 }
 
 fn seconds(time: Duration) -> f64 {
-    // A hundred years, which the server can still add to its clock.
+    // A hundred years, so that the sum with the server's current time does not overflow.
     time.as_secs_f64().min(100.0 * 365.0 * 24.0 * 60.0 * 60.0)
 }

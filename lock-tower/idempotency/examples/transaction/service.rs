@@ -28,12 +28,14 @@ async fn pay(
     println!("charging {cents} cents to account {account}");
     tokio::time::sleep(Duration::from_secs(1)).await; // the bank, which receives the key
     let booked = book(&database, &attempt, account, cents).await;
-    // Regardless of this status: if the transaction was committed, that response is stored.
+    // The status does not matter: if the transaction was committed in spite of the error, its
+    // response is stored, and the next request receives it.
     let booked = booked.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     booked.ok_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Books the payment and stores the response; does neither if a later attempt has begun.
+/// Books the payment and stores the response, in one transaction. Returns `Ok(None)`, and does
+/// neither, if a later attempt has begun.
 async fn book(
     database: &Database,
     attempt: &Attempt,

@@ -1,4 +1,4 @@
-//! The request body, which is read before the wait.
+//! The request body, which the layer reads before the wait for the lock.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

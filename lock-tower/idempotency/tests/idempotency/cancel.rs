@@ -1,4 +1,4 @@
-//! Client disconnects at each step, and handlers that panic.
+//! Clients that disconnect at each step, and handlers that panic.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::support::{Asked, Spy, counted, gated, layer, payment, send, serve, settle, spawn};
 
-/// A handler that begins, waits twice and finishes, and counts both.
+/// Creates a service whose handler waits twice, and the counters of begun and finished runs.
 fn slow(
     layer: &lock_idempotency::IdempotencyLayer,
 ) -> (crate::support::Service, [Arc<AtomicUsize>; 2]) {
@@ -100,7 +100,7 @@ async fn a_client_that_hangs_up_in_line_leaves_it_and_its_handler_does_not_run()
         request.headers_mut().insert("x-status", status.parse().unwrap());
         spawn(&service, request)
     };
-    // The first request fails, so that the next waiter would run the handler.
+    // The first request does nothing (503), so that the next waiter runs the handler.
     let first = asks("503");
     keeper.entered().await;
     let (gone, third) = (asks("200"), asks("201"));

@@ -15,7 +15,8 @@ use tower::ServiceExt as _;
 
 use crate::support::{Service, Spy, layer, payment, read, send, serve, settle};
 
-/// A service that responds with the result of `answer`, and the number of its runs.
+/// Creates a service whose handler responds with the result of `answer`, and the counter of its
+/// runs.
 fn answering(
     layer: &IdempotencyLayer,
     answer: impl Fn() -> Response<AnyBody> + Send + Sync + 'static,
@@ -50,7 +51,8 @@ async fn an_answer_that_was_the_work_is_kept_and_one_that_says_that_nothing_was_
     }
 }
 
-/// Whether each of two requests ran the handler, and the reported value of `is_again`.
+/// Sends two requests with one key, to which the handler responds with this status. Returns the
+/// value of `is_again` for each run of the handler, and `None` if it did not run.
 async fn is_again(layer: &IdempotencyLayer, status: u16) -> [Option<bool>; 2] {
     let told = Arc::new(Mutex::new(Vec::new()));
     let telling = Arc::clone(&told);
@@ -73,7 +75,7 @@ async fn after_an_answer_that_leaves_it_open_the_handler_runs_again_and_is_told(
         let remembers = plain().remember_starts();
         assert_eq!(is_again(&remembers, status).await, [Some(false), None], "{status}");
     }
-    // This status means nothing was done: the next attempt counts as the first.
+    // This status means that nothing was done, so the next attempt is again like a first attempt.
     assert_eq!(is_again(&plain().remember_starts(), 503).await, [Some(false); 2]);
 }
 
@@ -88,8 +90,8 @@ async fn a_function_decides_otherwise_what_an_answer_means() {
     assert_eq!((later.status, later.code().as_str()), (409, "idempotency-outcome-unknown"));
 }
 
-/// Asserts that the first request receives this body, and that a later request is refused and runs
-/// nothing.
+/// Sends two requests, and asserts that the second is refused because the first response was not
+/// stored. Returns the body of the first response.
 async fn is_done_and_not_kept(
     layer: &IdempotencyLayer,
     answer: fn() -> Response<AnyBody>,

@@ -1,4 +1,4 @@
-//! Locks lost while the handler runs, and handlers that run too long.
+//! Locks that are lost while the handler runs, and handlers that run too long.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, atomic::AtomicUsize};
@@ -20,7 +20,7 @@ async fn whoever_was_overtaken_stores_nothing_and_answers_lock_lost() {
     let service = serve(&layer(&locks, &Spy::default()), move |_| {
         let (gate, run) = (gate.clone(), counter.fetch_add(1, Ordering::SeqCst) + 1);
         async move {
-            // The first is paused; the second is not.
+            // The first run is paused, and the second is not.
             if run == 1 {
                 gate.pass().await;
             }

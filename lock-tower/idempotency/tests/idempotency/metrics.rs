@@ -1,4 +1,4 @@
-//! The counters, which reveal no user and no key.
+//! The metrics of the layer, which reveal no user and no key.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 

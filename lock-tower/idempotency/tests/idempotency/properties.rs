@@ -6,7 +6,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use lock_idempotency::{Answer, Fingerprint, Outcome, RecordKey, Scope};
 use proptest::prelude::*;
 
-/// The parts of a request that enter its fingerprint.
+/// The parts of a request that its fingerprint covers: method, path, content type and body.
 type Head = (String, String, Option<String>, Vec<u8>);
 
 fn head() -> impl Strategy<Value = Head> {

@@ -1,4 +1,4 @@
-//! The second request receives the response of the first.
+//! A second request with the same key receives the response to the first.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -79,7 +79,7 @@ async fn an_answer_that_is_there_is_sent_without_the_lock() {
     let (service, runs) = counted(&layer(&locks, &store));
     send(&service, payment("a1")).await;
     settle().await;
-    // The stored response is sent even while the lock is held.
+    // A stored response is sent even while the lock is held.
     let key = lock_idempotency::RecordKey::new(&lock_idempotency::Scope::new("ada"), "a1");
     let _guard = locks.lock(format!("idempotency:{key}")).await.unwrap();
     assert!(send(&service, payment("a1")).await.is_replayed());

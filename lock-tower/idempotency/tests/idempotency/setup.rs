@@ -1,4 +1,4 @@
-//! What is refused when the layer is built, and requests that it cannot identify.
+//! Settings that the layer refuses when it is built, and requests without a usable key or scope.
 
 use std::sync::atomic::Ordering;
 
@@ -60,7 +60,7 @@ async fn a_safe_method_is_refused() {
     drop(layer(&Locks::in_memory(), &Spy::default()).methods([Method::POST, Method::GET]));
 }
 
-/// A store that outlives the process.
+/// A store that claims to outlive the process.
 #[derive(Debug)]
 struct Lasting(MemoryReplays);
 

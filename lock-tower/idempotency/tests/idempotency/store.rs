@@ -1,4 +1,4 @@
-//! A store that fails, at each step.
+//! Stores that fail, at each operation.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,7 +18,8 @@ async fn a_store_that_fails_before_the_handler_refuses() {
     for step in ["look_up", "start"] {
         let (locks, store) = (Locks::in_memory(), Spy::default());
         let (service, runs) = counted(&layer(&locks, &store));
-        // The lock is held for a moment, so that the lookup comes before the start.
+        // The test holds the lock for a moment, so that the layer's lookup ends before it calls
+        // `start`.
         let key = format!("idempotency:{}", RecordKey::new(&Scope::new("ada"), "a1"));
         let guard = locks.lock(key).await.unwrap();
         store.fail(step, down());
@@ -71,7 +72,7 @@ async fn a_record_that_the_store_has_lost_is_told_and_the_answer_is_sent() {
     let (service, mut keeper) = gated(&layer(&Locks::in_memory(), &store));
     let first = spawn(&service, payment("a1"));
     keeper.entered().await;
-    // Like a Redis restarted without data.
+    // Remove the record, as if Redis had restarted without its data.
     let key = RecordKey::new(&Scope::new("ada"), "a1");
     let token = store.records.look_up(&key).await.unwrap().unwrap().token();
     store.records.end(&key, token).await.unwrap();

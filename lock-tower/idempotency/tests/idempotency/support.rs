@@ -1,4 +1,5 @@
-//! Requests by users with keys, handlers that count, and a store that fails on command.
+//! Requests with a user and a key, handlers that count their runs, and a store that fails on
+//! demand.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,7 +24,7 @@ pub(crate) type Asked = Request<ReadBody<AnyBody>>;
 pub(crate) type Answered = Response<AnyBody>;
 pub(crate) type Service = BoxCloneSyncService<Request<AnyBody>, Answered, Infallible>;
 
-/// A complete response.
+/// A response with its complete body.
 #[derive(Debug, Clone)]
 pub(crate) struct Got {
     pub(crate) status: u16,
@@ -36,14 +37,14 @@ impl Got {
         self.headers.get("idempotency-replayed").is_some_and(|value| value == "true")
     }
 
-    /// Returns the `code` of a refusal.
+    /// Returns the member `code` of the refusal in the body.
     pub(crate) fn code(&self) -> String {
         let problem: serde_json::Value = serde_json::from_str(&self.body).unwrap();
         problem["code"].as_str().unwrap().to_owned()
     }
 }
 
-/// The scope of the tests: the header `x-user`.
+/// Returns the scope of a request: the user in the header `x-user`.
 pub(crate) fn by_user(parts: &http::request::Parts) -> Result<Scope, Refusal> {
     match parts.headers.get("x-user") {
         Some(user) => Ok(Scope::new(user.to_str().unwrap())),
@@ -70,7 +71,8 @@ where
     BoxCloneSyncService::new(service)
 }
 
-/// A handler that responds with the number of its runs.
+/// Creates a service whose handler responds with the number of its runs, and the counter of the
+/// runs.
 pub(crate) fn counted(layer: &IdempotencyLayer) -> (Service, Arc<AtomicUsize>) {
     let runs = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&runs);
@@ -81,7 +83,7 @@ pub(crate) fn counted(layer: &IdempotencyLayer) -> (Service, Arc<AtomicUsize>) {
     (service, runs)
 }
 
-/// A handler that passes a gate before it responds `paid`.
+/// Creates a handler that waits at the gate, and then responds `paid`.
 pub(crate) fn paid<B>(
     gate: Gate,
 ) -> impl Fn(Request<B>) -> BoxFuture<'static, Answered> + Clone + use<B> {
@@ -94,13 +96,13 @@ pub(crate) fn paid<B>(
     }
 }
 
-/// A service with such a handler, and the keeper of the gate.
+/// Creates a service whose handler is [`paid`], and the keeper that opens the gate.
 pub(crate) fn gated(layer: &IdempotencyLayer) -> (Service, Keeper) {
     let (gate, keeper) = gate();
     (serve(layer, paid(gate)), keeper)
 }
 
-/// A payment by Ada with this key.
+/// Creates the request of the user Ada to pay 500 cents, with this key.
 pub(crate) fn payment(key: &str) -> Request<AnyBody> {
     payment_of("ada", key, "500 cents")
 }
@@ -134,7 +136,8 @@ pub(crate) async fn settle() {
     }
 }
 
-/// In-memory records, whose operations are counted, yield once, and fail on command.
+/// An in-memory store that counts its operations, yields to other tasks before each, and fails on
+/// demand.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spy {
     pub(crate) records: MemoryReplays,
@@ -148,12 +151,12 @@ struct SpyState {
 }
 
 impl Spy {
-    /// Returns how often an operation was requested.
+    /// Returns how often the operation with this name was called.
     pub(crate) fn count(&self, step: &str) -> usize {
         self.state.lock().unwrap().counts.get(step).copied().unwrap_or_default()
     }
 
-    /// Makes an operation fail from now on, or succeed.
+    /// Makes the operation with this name fail from now on, or succeed if `error` is `None`.
     pub(crate) fn fail(&self, step: &'static str, error: Option<StoreError>) {
         let failing = &mut self.state.lock().unwrap().failing;
         match error {

@@ -10,7 +10,7 @@ use lockcore::{FencingToken, Locks};
 
 use crate::support::{Spy, counted, layer, payment, send};
 
-/// The record of a process that died in its handler.
+/// Writes the record that remains after a process has died in its handler, with this fencing token.
 async fn died(store: &Spy, token: u64) {
     let key = RecordKey::new(&Scope::new("ada"), "a1");
     let (parts, _) = payment("a1").into_parts();

@@ -15,7 +15,7 @@ async fn records_of_all_primaries_are_served() {
     let pool = Config::from_urls(urls).create_pool(Some(Runtime::Tokio1)).unwrap();
     let store = RedisReplays::new(pool).prefix("shop:replay");
     every_step(&store).await;
-    // With this many keys, each primary has some.
+    // So many keys that each primary has some of them.
     for number in 0..48 {
         let key = key(&format!("b{number}"));
         let begun = store.start(&key, &start(5, true)).await.unwrap();

@@ -23,7 +23,8 @@ type Service = BoxCloneService<
     Infallible,
 >;
 
-/// A process: its locks, and its service, whose handler counts and waits at a gate.
+/// Creates the locks and the service of a process. The handler counts its runs in `runs`, and waits
+/// at the gate.
 async fn process(server: &RedisServer, runs: &Arc<AtomicUsize>, gate: &Gate) -> (Locks, Service) {
     let locks = Locks::connect(&server.url()).await.unwrap();
     let layer = IdempotencyLayer::new(locks.clone(), replays(server), |_| Ok(Scope::new("ada")));
@@ -122,7 +123,8 @@ async fn records_in_memory_are_refused_with_locks_on_redis() {
 
 #[test]
 fn a_record_has_one_name_for_good() {
-    // A changed name would let every retried request run again.
+    // If the name of the record changed with a new version, every request repeated after the update
+    // would run again.
     let name = RecordKey::new(&Scope::new("tenant").and("user"), "a1").to_string();
     assert_eq!(name.len(), 64);
     assert_eq!(name, "849e39e3b351c3b64c535e877c03fa9c05cce5741b22c0c618742b48eb8a40b3");

@@ -1,5 +1,4 @@
-//! Records on Redis: store operations on both stores, and the layer with the nodes of two
-//! processes.
+//! Tests of `RedisReplays`: the store operations on both stores, and the layer in two processes.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod clustered;

@@ -1,4 +1,5 @@
-//! Keys without a record of this version: the request is refused, and the key stays.
+//! Redis keys whose value is not a record of this version: the request is refused, and the value
+//! stays.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +51,7 @@ async fn what_is_no_record_is_refused_and_nothing_of_it_is_changed() {
     is_refused_unchanged(&store, &mut redis, &name, "another type").await;
 }
 
-/// The stored form of a 10 MiB response.
+/// Returns the encoded outcome of a response of 10 MiB, which is too large.
 fn large_outcome() -> Bytes {
     let (parts, ()) = http::Response::new(()).into_parts();
     Outcome::Kept(Answer::new(&parts, vec![b'x'; 10 << 20].into())).encode()
@@ -71,7 +72,7 @@ async fn is_refused_unchanged(
     assert!(before == after, "{what}: it was changed");
 }
 
-/// The fields of a hash, or the elements of a list.
+/// Returns the fields of the hash at this key, or the elements of the list.
 async fn content(redis: &mut Raw, name: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
     match redis.try_ask(cmd("HGETALL").arg(name)).await {
         Ok(fields) => fields,

@@ -1,4 +1,5 @@
-//! A process that dies in its handler, and a process paused there and overtaken.
+//! A process that dies while its handler runs, and a process that is paused while its handler runs,
+//! and overtaken by another.
 
 use std::convert::Infallible;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -27,7 +28,8 @@ async fn layer(url: &str) -> IdempotencyLayer {
         .locking(|locks| locks.wait(Duration::from_secs(30)))
 }
 
-/// Runs as a separate process: serves one payment, and continues after a line on its input.
+/// Serves one payment, in a separate process. The handler prints `runs`, and waits for a line on
+/// standard input.
 async fn serve_one(url: &str) {
     let service = layer(url).await.layer(service_fn(async |_: Asked| {
         writeln!(std::io::stdout().lock(), "\nruns").unwrap();
@@ -46,7 +48,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts a process, and returns once its handler runs.
+    /// Starts a process that serves one payment, and returns once its handler runs.
     fn start(url: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--nocapture", ITSELF])
@@ -62,7 +64,7 @@ impl Process {
         process
     }
 
-    /// Reads until a line has this prefix, and returns the line.
+    /// Reads the output of the process until a line with this prefix, and returns the line.
     fn says(&mut self, start: &str) -> String {
         let lines = self.output.by_ref().lines().map_while(Result::ok);
         let mut lines = lines.skip_while(|line| !line.starts_with(start));

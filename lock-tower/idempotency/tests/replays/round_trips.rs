@@ -1,5 +1,5 @@
-//! The cost of a request in round trips to the server, which are so slow that nothing else counts,
-//! and in requests to the server, counted by a proxy.
+//! The cost of a request: in round trips to the server, which a proxy makes so slow that other time
+//! is negligible, and in requests to the server, counted by a proxy.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::support::{payment, replays_at, text};
 
-/// The time of a round trip.
+/// The time of a round trip to the server.
 const TRIP: Duration = Duration::from_millis(100);
 
 type Service = BoxCloneService<
@@ -26,9 +26,10 @@ type Service = BoxCloneService<
     Infallible,
 >;
 
-/// A process connected to the server at this URL; its handler passes a gate.
+/// Connects locks and a service to the server at this URL. The handler of the service waits at the
+/// gate.
 async fn process(url: &str, gate: Gate) -> (Locks, Service) {
-    // No renewal falls into the counts.
+    // A long lease, so that no renewal is counted.
     let builder = Locks::builder().lease(Duration::from_secs(300));
     let locks = builder.connect(url).await.unwrap();
     let layer = IdempotencyLayer::new(locks.clone(), replays_at(url), |_| Ok(Scope::new("ada")));
@@ -42,7 +43,7 @@ async fn process(url: &str, gate: Gate) -> (Locks, Service) {
     (locks, BoxCloneService::new(layer.layer(service)))
 }
 
-/// Pays; returns whether the response is a replay.
+/// Sends a payment with this key, and returns whether the response is a replay.
 fn pay(service: &Service, key: &str) -> impl Future<Output = bool> + use<> {
     let paying = service.clone().oneshot(payment(key));
     async move {
@@ -52,7 +53,8 @@ fn pay(service: &Service, key: &str) -> impl Future<Output = bool> + use<> {
     }
 }
 
-/// The shortest time of the step, in round trips: a busy machine makes other runs longer.
+/// Returns the shortest of eight times of the step, in round trips, because a busy machine makes
+/// single runs longer. The step receives the number of the run.
 async fn trips(mut step: impl AsyncFnMut(usize)) -> f64 {
     let mut shortest = Duration::MAX;
     for number in 0..8 {
@@ -69,7 +71,7 @@ async fn a_first_request_waits_for_three_round_trips_and_a_replay_for_one() {
     let delay = Delay::start(server.address(), TRIP / 2);
     let (gate, keeper) = gate();
     let (_locks, service) = process(&format!("redis://{}/", delay.address()), gate).await;
-    // Afterwards the connections are open, and the scripts loaded.
+    // After these two requests, the connections are open and the scripts are loaded.
     keeper.let_one_on();
     pay(&service, "warm").await;
     assert!(pay(&service, "warm").await);
@@ -78,10 +80,11 @@ async fn a_first_request_waits_for_three_round_trips_and_a_replay_for_one() {
         assert!(!pay(&service, &format!("a{number}")).await);
     })
     .await;
-    // Queueing together with the lookup, the start, the finish; the release is not awaited.
+    // One each for queueing together with the lookup, for the start, and for the finish. The
+    // release is not awaited.
     assert!((3.0..4.0).contains(&first), "{first} round trips");
     let replay = trips(async |_| assert!(pay(&service, "a0").await)).await;
-    // The lookup, even if the grant comes before the response.
+    // One for the lookup, even if the lock is granted before the lookup's reply.
     assert!((1.0..2.0).contains(&replay), "{replay} round trips");
 }
 
@@ -110,8 +113,8 @@ async fn sixty_four_at_once_have_their_answer_three_round_trips_after_the_handle
         let last = all.iter().map(|(_, at)| *at - began).max().unwrap();
         shortest = shortest.min(last.as_secs_f64() / TRIP.as_secs_f64());
     }
-    // The finish, then the lookup of all at once; the request that is granted the lock meanwhile
-    // sends one more. No request waits for another's lock.
+    // Two for the finish, and for the lookups of all requests at once. The request that is granted
+    // the lock meanwhile sends one more. No request waits for another request's lock.
     assert!((2.0..4.0).contains(&shortest), "{shortest} round trips");
 }
 
@@ -134,17 +137,17 @@ async fn a_request_sends_four_scripts_and_a_transaction_and_a_replay_two() {
             }
             assert_eq!(pay(&service, &format!("a{round}")).await, is_replay);
             idle(&locks).await;
-            // The minimum: occasionally the node records its process, or checks a silent
-            // connection.
+            // The minimum of the rounds, because occasionally the node also publishes its process
+            // or checks a silent connection.
             *count = (*count).min(proxy.requests() - before);
         }
     }
-    // The acquire is five commands in one piece. In addition: the lookup, the start, the finish and
-    // the release; for a replay the lookup and the release.
+    // The acquire sends five commands at once. A first request also sends the lookup, the start,
+    // the finish and the release. A replay also sends the lookup and the release.
     assert_eq!(counts, [5 + 4, 5 + 2]);
 }
 
-/// Waits until nothing is held or requested.
+/// Waits until this process holds no lock, waits for none, and has released all.
 async fn idle(locks: &Locks) {
     eventually("nothing is held", LIMIT, async || {
         let status = locks.status();

@@ -1,11 +1,11 @@
-//! Each store operation, in memory and on Redis.
+//! The result of each store operation, in memory and on Redis.
 
 use lock_idempotency::{Finished, MemoryReplays, Outcome, Record, ReplayStore, Started};
 use lock_tests::{Raw, RedisServer};
 
 use crate::support::{fingerprint, finish, key, replays, start, token};
 
-/// The parts of a record that do not depend on a clock.
+/// Returns the token and the outcome of a record, which do not depend on the clock.
 fn seen(record: Option<Record>) -> Option<(u64, Option<Outcome>)> {
     record.map(|record| (record.token().get(), record.outcome().cloned()))
 }
@@ -17,7 +17,7 @@ pub(crate) async fn every_step(store: &dyn ReplayStore) {
     assert_eq!(store.finish(&k, &finish(5, "x")).await.unwrap(), Finished::Forgotten);
     assert_eq!(store.look_up(&k).await.unwrap(), None, "without a start nothing is written");
 
-    // A start, and its repeat.
+    // A start, which is repeated with the same token.
     for _ in 0..2 {
         assert_eq!(
             store.start(&k, &start(5, true)).await.unwrap(),
@@ -28,7 +28,7 @@ pub(crate) async fn every_step(store: &dyn ReplayStore) {
         assert!(record.started().elapsed().unwrap().as_secs() < 600);
         assert_eq!(seen(Some(record)), Some((5, None)));
     }
-    // By an earlier hold, by another request, and by a later hold.
+    // Further starts: with a lower token, of another request, and with a higher token.
     assert_eq!(store.start(&k, &start(4, true)).await.unwrap(), Started::Overtaken);
     let mut other = start(6, true);
     other.fingerprint = fingerprint(b"900 cents");
@@ -41,7 +41,7 @@ pub(crate) async fn every_step(store: &dyn ReplayStore) {
     assert_eq!(seen(store.look_up(&k).await.unwrap()), Some((5, None)), "nothing is written");
     assert_eq!(store.start(&k, &start(6, true)).await.unwrap(), Started::Begun { again: true });
 
-    // An overtaken hold can neither finish nor end it.
+    // With the lower token of an overtaken request, the record can be neither finished nor removed.
     assert_eq!(store.finish(&k, &finish(5, "late")).await.unwrap(), Finished::Overtaken);
     store.end(&k, token(5)).await.unwrap();
     assert_eq!(seen(store.look_up(&k).await.unwrap()), Some((6, None)));
@@ -49,7 +49,7 @@ pub(crate) async fn every_step(store: &dyn ReplayStore) {
     let paid = Some((6, Some(answer("paid"))));
     assert_eq!(seen(store.look_up(&k).await.unwrap()), paid);
 
-    // An outcome stays, regardless of later operations.
+    // An outcome stays in the record, regardless of later operations.
     assert_eq!(store.finish(&k, &finish(6, "other")).await.unwrap(), Finished::Stored);
     assert_eq!(store.finish(&k, &finish(7, "other")).await.unwrap(), Finished::Overtaken);
     store.end(&k, token(6)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Pools, keys and requests.
+//! Stores on Redis, and the keys, requests and store operations of the tests.
 
 use std::time::Duration;
 
