@@ -1,4 +1,5 @@
-//! An extractor with a key from the request head that acquires the lock after reading the body.
+//! `LockedBody`: an extractor that takes the key from the request head, and acquires the lock after
+//! it has read the body.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use lock_tower::RequestLocks;
@@ -8,11 +9,11 @@ use crate::locked::{Locked, lock};
 use crate::mode::{AsKeys, Mode};
 use crate::rejection::LockedBodyRejection;
 
-/// Reads the body as `E`, then acquires the lock named by `K`. A slow client holds nothing while it
-/// sends.
+/// An extractor that reads the body as `E`, then acquires the lock named by `K`. So a slow client
+/// does not hold the lock while it sends the body.
 ///
-/// For a key from the body itself, use [`Locked<Json<T>>`](Locked). For a key that needs both,
-/// write an extractor that reads both and implements [`Lockable`].
+/// For a key in the body, use [`Locked<Json<T>>`](Locked). For a key that depends on both head and
+/// body, write an extractor that reads both and implements [`Lockable`].
 ///
 /// ```
 /// use axum::{Json, extract::Path};
@@ -32,12 +33,13 @@ use crate::rejection::LockedBodyRejection;
 /// }
 /// ```
 ///
-/// `M` is the lock mode of `K`: see [`ReadLocked`](crate::ReadLocked).
+/// `M` is the lock mode: exclusive by default, or read, write or permit, as in
+/// [`ReadLocked`](crate::ReadLocked).
 #[derive(Debug)]
 pub struct LockedBody<K: Lockable, E, M: Mode<K> = AsKeys> {
-    /// The lock.
+    /// The lock, and the extractor `K` that named it.
     pub lock: Locked<K, M>,
-    /// The body.
+    /// The body, as extracted by `E`.
     pub body: E,
 }
 

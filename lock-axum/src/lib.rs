@@ -2,7 +2,8 @@
 //!
 //! A handler with a [`Locked`] argument serves one request at a time per key (an order, a seat, a
 //! wallet), in order of arrival, on any number of machines. The locks come from [lockcore], on
-//! Redis or in memory. A watchdog renews each lease until the handler ends.
+//! Redis or in memory. Each lock has a lease, which is renewed in the background until the handler
+//! ends.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -44,9 +45,9 @@
 //!
 //! # Why there is a layer: a guard in an argument may be dropped early
 //!
-//! An extractor that *owned* its guard could release the lock before the handler starts. An `async
-//! fn` keeps its arguments until it returns, but a closure drops unused arguments before its body
-//! runs:
+//! An extractor that *owned* the lock guard could release the lock before the handler starts. An
+//! `async fn` keeps its arguments until it returns, but a closure drops unused arguments before its
+//! body runs:
 //!
 //! ```
 //! # use axum::{Router, extract::Path, routing::post};
@@ -67,9 +68,9 @@
 //! response body has ended](LockScopeLayer::hold_until_body_end), and [`Locked`] is only a handle.
 //! Without the layer, a [`Locked`] rejects the request with 500, and a log event explains why.
 //!
-//! [`OwnedLock`] *is* a guard, for work that outlives the response: a WebSocket, a task. Bind it to
-//! a name and move it into that work. A closure drops an unused `OwnedLock` at once, as described
-//! above.
+//! [`OwnedLock`] *is* a guard, for work that outlives the response, such as a WebSocket or a task.
+//! Bind it to a name and move it into that work, because a closure drops an unused `OwnedLock` at
+//! once, as described above.
 //!
 //! # Which extractor
 //!
@@ -84,11 +85,11 @@
 //! | [`lock_by`]`(\|Path(id): Path<u64>\| ..)` | around a route, without a struct or a change to the handler | the same |
 //!
 //! **All of these need a [`LockScopeLayer`] around the router.** Under an [`HttpLockLayer`] alone
-//! they respond with 500 and log that the `LockScopeLayer` is missing: an `HttpLockLayer` keeps
-//! only the lock it acquires itself, before the handler. A route may have both layers.
+//! they respond with 500 and log that the `LockScopeLayer` is missing, because an `HttpLockLayer`
+//! keeps only the lock that it acquires itself before the handler. A route may have both layers.
 //!
-//! **Use `LockedBody` when the key is in the path and the request has a body**: body extractors
-//! come last, so a `Locked` in front of them would read a slow upload under the lock.
+//! **Use `LockedBody` when the key is in the path and the request has a body.** Body extractors
+//! come last, so a `Locked` in front of them would hold the lock while a slow upload is read.
 //!
 //! # Which key
 //!
@@ -100,10 +101,10 @@
 //! - [`OriginalUri`](axum::extract::OriginalUri): the whole path, in [canonical
 //!   form](lock_tower::key::canonical_path).
 //! - [`MatchedPath`](axum::extract::MatchedPath): one lock for the whole route.
-//! - a tuple of these: all their locks, in an order that cannot deadlock.
+//! - a tuple of these: all their locks, acquired in an order that cannot deadlock.
 //! - **your own**: any extractor; it may read headers, a session, the state, the body.
 //!
-//! [`Keys`] can also carry options for this request: wait, lease, label.
+//! [`Keys`] can also set options for this request: the maximum wait, the lease, the label.
 //!
 //! # Where in the router
 //!
@@ -126,25 +127,29 @@
 //! `Locked<(A, B)>` sorts them.
 //!
 //! A key that occurs twice in a request (from an outer lock layer, another extractor or a tuple) is
-//! held once. There are two exceptions. After an `OwnedLock`, the same key waits, because the layer
-//! does not know when the `OwnedLock` is released. A lock that the handler acquires through a
-//! `Locks` is not shared either and waits for this hold: use [`reenter`](Locked::reenter). Two
+//! locked once, and the lock is shared. There are two exceptions. After an `OwnedLock`, an
+//! extractor with the same key waits until the `OwnedLock` is released, because the layer does not
+//! know when this will be. A lock that the handler acquires through a `Locks` is not shared either,
+//! so it waits until this request releases the lock: use [`reenter`](Locked::reenter) instead. Two
 //! cases are refused at once, because the request would wait for itself: further permits under a
 //! permit for the same name, and a [`WriteLocked`] under a read lock for the same name.
 //!
 //! # In the handler
 //!
-//! - [`fencing_token`](Locked::fencing_token): store it before you read, and write only while the
-//!   stored token is unchanged: see [`lockcore::guide::fencing`]. A token in the write alone does
-//!   not protect a handler that reads first. A lock alone makes overlap rare, not impossible.
-//! - If the hold is lost while the handler runs, the handler is dropped and the response is 500,
-//!   unless the layer is set to [`OnLost::Continue`]. [`lost`](Locked::lost) and
-//!   [`deadline`](Locked::deadline) report the loss to the handler.
-//! - If the client disconnects, servers drop the handler at the current await point, and the lock
-//!   is released. Use [`detach`](Locked::detach) for work that must finish once started.
+//! - [`fencing_token`](Locked::fencing_token): store the token before you read, and write only
+//!   while the stored token is unchanged: see [`lockcore::guide::fencing`]. A token that is checked
+//!   only in the write does not protect a handler that reads first. A lock alone makes overlap
+//!   rare, not impossible.
+//! - If the lock is lost while the handler runs, for example because the lease could not be
+//!   renewed, the handler is dropped and the response is 500, unless the layer is set to
+//!   [`OnLost::Continue`]. [`lost`](Locked::lost) and [`deadline`](Locked::deadline) report the
+//!   loss to the handler.
+//! - If the client disconnects, the server drops the handler at the current await point, and the
+//!   lock is released. Use [`detach`](Locked::detach) for work that must finish once started.
 //! - [`release`](Locked::release) releases the lock before the response.
-//! - All of these work with `?` in a handler that returns `Result<_, LockError>`: a [`LockError`]
-//!   is a response, rendered by the layer. Errors from lockcore's own calls convert to it as well.
+//! - All of these work with `?` in a handler that returns `Result<_, LockError>`, because a
+//!   [`LockError`] is a response, rendered by the layer. Errors from lockcore's own calls convert
+//!   to it as well.
 //!
 //! ```
 //! # use axum::extract::Path;
@@ -183,9 +188,9 @@
 //! | no layer; a write lock for a name the same request has read-locked; an option or a number of permits out of range | 500 |
 //! | the extractor `E` rejects the request | the status set by `E` |
 //!
-//! Response bodies are problem+json. [`Refusals`] and the layer's methods change them. Rejections
-//! are logged in the same way as axum's own, under the target `axum::rejection` at `trace`, with
-//! the response status.
+//! Response bodies are problem+json; [`Refusals`] and the layer's methods change them. Like axum's
+//! own rejections, these are logged under the target `axum::rejection` at `trace`, with the
+//! response status.
 //!
 //! # Features
 //!

@@ -1,4 +1,4 @@
-//! Permit limits, from extractors.
+//! `Limited`: extractors that limit how many requests hold a permit at a time.
 
 use axum::Extension;
 use axum::extract::Path;
@@ -6,11 +6,11 @@ use serde_core::de::DeserializeOwned;
 
 use crate::lockable::Lockable;
 
-/// Provides the permit limit for a name: how many requests may hold a permit at a time, for a
-/// [`PermitLocked`](crate::PermitLocked).
+/// Returns the permit limit for a lock name: how many requests may hold a permit for it at a time.
+/// Used by [`PermitLocked`](crate::PermitLocked).
 ///
-/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] delegate to the value inside. Your own
-/// extractor can read the limit from anywhere: a tenant's plan, a session, the state.
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] take the limit from the value inside. Your
+/// own extractor can read it from anywhere: a tenant's plan, a session, the state.
 ///
 /// ```
 /// use lock_axum::{Keys, Limited, Lockable};
@@ -31,16 +31,17 @@ use crate::lockable::Lockable;
 /// }
 /// ```
 ///
-/// All requests for a name should have the same limit: a request is granted when the permits in use
-/// plus its own do not exceed its own limit.
+/// All requests for a name should have the same limit, because each request is compared with its
+/// own limit only. It is granted when the permits in use and the new permit together do not exceed
+/// that limit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not define a permit limit",
     label = "not `Limited`",
     note = "implement it: `impl Limited for {Self} {{ fn permit_limit(&self) -> u32 {{ 10 }} }}`"
 )]
 pub trait Limited: Lockable {
-    /// The limit, 1 to 2^30 - 1. Any other value rejects the request with 500, and the reason is
-    /// logged.
+    /// Returns the limit, from 1 to 2^30 - 1. Any other value rejects the request with 500, and the
+    /// reason is logged.
     fn permit_limit(&self) -> u32;
 }
 

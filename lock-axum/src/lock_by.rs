@@ -1,12 +1,13 @@
-//! A lock around a route, with a key from a closure over extractors.
+//! `lock_by`: a layer that locks a route, with a key from a closure over extractors.
 //!
 //! # Implementation notes
 //!
-//! - The service owns no guard: the `LockScopeLayer` outside keeps it until the response or the end
-//!   of the response body, exactly as it does for the extractors.
-//! - The inner service is polled for readiness under the lock, right before the call, so that
-//!   waiting requests do not occupy readiness that it reserves.
-//! - The key comes from the request parts alone. The body is not read and reaches the handler
+//! - The service has no lock guard: the `LockScopeLayer` outside keeps the guard until the response
+//!   or the end of the response body, exactly as it does for the extractors.
+//! - The inner service is polled for readiness under the lock, right before the call. So a request
+//!   that waits for the lock does not occupy capacity that the inner service reserves when it is
+//!   ready.
+//! - The key comes from the request head alone. The body is not read, and reaches the handler
 //!   unchanged.
 
 use std::fmt;
@@ -23,8 +24,8 @@ use http::request::Parts;
 use lock_tower::{IntoKeys, Keys, LockError, RequestLocks};
 use tower::{Layer, Service};
 
-/// Locks the key returned by the closure `key`, around a route: without a struct or a change to the
-/// handler.
+/// Returns a layer that locks a route by the key that the closure `key` returns. It needs no
+/// struct, and no change to the handler.
 ///
 /// ```
 /// use axum::{Extension, Router, extract::Path, routing::post};
@@ -46,13 +47,13 @@ use tower::{Layer, Service};
 ///
 /// The closure takes one to four extractors that do not read the body, and returns an [`IntoKeys`]
 /// type: a `String`, [`Keys`], or an `Option` or `Result` of these. With `None` the request passes
-/// without a lock. An extractor's rejection becomes the response. The
+/// without a lock. If an extractor rejects the request, the rejection is the response. The
 /// [`LockScopeLayer`](crate::LockScopeLayer) outside keeps the lock; without that layer the
-/// response is 500. Waiting, refusals and the end of the hold are the same as with
+/// response is 500. Waiting, refusals and the release of the lock are the same as with
 /// [`Locked`](crate::Locked).
 ///
-/// Add it with `route_layer`, as above. With `post(pay).layer(..)`, a `GET`, an `OPTIONS` or a CORS
-/// preflight of the same path also waits for the lock before the 405 response.
+/// Add the layer with `route_layer`, as above. With `post(pay).layer(..)`, a `GET`, an `OPTIONS` or
+/// a CORS preflight of the same path also waits for the lock before the 405 response.
 ///
 /// For extractors that need the router's state, use [`lock_by_with_state`].
 pub fn lock_by<F, T>(key: F) -> LockBy<F, T, ()>
@@ -62,7 +63,7 @@ where
     lock_by_with_state((), key)
 }
 
-/// Returns a [`lock_by`] layer with extractors that read `state`.
+/// Returns the same layer as [`lock_by`], with extractors that read the router's `state`.
 ///
 /// ```
 /// use axum::extract::{Path, State};
@@ -91,7 +92,7 @@ where
     LockBy { key, state, arguments: PhantomData }
 }
 
-/// A closure over one to four extractors that returns a key; see [`lock_by`].
+/// A closure that takes one to four extractors and returns the lock key; see [`lock_by`].
 #[diagnostic::on_unimplemented(
     message = "`lock_by` needs a closure of one to four extractors that returns a key",
     label = "not a closure from extractors to a key",
@@ -139,7 +140,7 @@ key_fn!(A, B);
 key_fn!(A, B, C);
 key_fn!(A, B, C, D);
 
-/// The layer returned by [`lock_by`].
+/// The layer returned by [`lock_by`] and [`lock_by_with_state`].
 #[must_use = "a layer does nothing until it is added to a route"]
 pub struct LockBy<F, T, S> {
     key: F,
@@ -167,7 +168,7 @@ impl<F, T, S> fmt::Debug for LockBy<F, T, S> {
     }
 }
 
-/// A route behind a lock; created by [`lock_by`].
+/// The service of a route that is locked by a [`LockBy`] layer.
 pub struct LockByService<I, F, T, S> {
     inner: I,
     layer: LockBy<F, T, S>,
@@ -211,6 +212,8 @@ where
     }
 }
 
+/// Acquires the locks for these keys, and inserts the handle of the last into the request's
+/// extensions.
 async fn lock(parts: &mut Parts, keys: Keys) -> Result<(), LockError> {
     let locks = RequestLocks::of(&parts.extensions)?;
     let handles = locks.lock(keys).await?;

@@ -1,4 +1,4 @@
-//! Lock names, as extractors provide them.
+//! `Lockable`: extractors that name the lock of a request.
 
 use axum::Extension;
 use axum::extract::{MatchedPath, OriginalUri, Path};
@@ -8,11 +8,13 @@ use serde_core::de::DeserializeOwned;
 
 use crate::path::by_route;
 
-/// Provides the lock name of a request: from the parameters of a route, a body, a session.
+/// Names the lock of a request, from values that an extractor has read: route parameters, a body, a
+/// session.
 ///
-/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] delegate to the value inside. A tuple has
-/// the locks of all its parts. [`OriginalUri`] locks the whole path in [canonical
-/// form](canonical_path). [`MatchedPath`] is one lock for a whole route.
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] take the name from the value inside. A tuple
+/// locks the names of all its parts. [`OriginalUri`] locks the whole path in [canonical
+/// form](canonical_path), so that different spellings of a path are one lock. [`MatchedPath`] is
+/// one lock for a whole route.
 ///
 /// ```
 /// use lock_axum::{Keys, Lockable};
@@ -71,14 +73,14 @@ use crate::path::by_route;
     note = "without a struct: `.route_layer(lock_by(|Path(id): Path<u64>| format!(\"order:{{id}}\")))`"
 )]
 pub trait Lockable {
-    /// The key of the lock, or several keys, with options for this request if needed. An invalid
-    /// lock name and [`Keys::refused`] reject the request with 400, unless the layer sets another
-    /// status.
+    /// Returns the key of the lock, or several keys, possibly with options for this request. The
+    /// request is rejected with 400, unless the layer sets another status, if a key is not a valid
+    /// lock name, or if the result is [`Keys::refused`].
     fn lock_key(&self) -> Keys;
 }
 
-// Repeats axum's own bound, so that the compiler reports the missing `Deserialize` and not only the
-// mismatched handler.
+// Repeats the bound `DeserializeOwned` of axum's own impl, so that the compiler reports a missing
+// `Deserialize` and not only the mismatched handler.
 impl<T: Lockable + DeserializeOwned> Lockable for Path<T> {
     fn lock_key(&self) -> Keys {
         self.0.lock_key()
@@ -120,7 +122,7 @@ impl Lockable for OriginalUri {
     }
 }
 
-/// One lock for a whole route, with any parameters: `:route:/orders/{id}`.
+/// Locks the whole route, whatever the path parameters. The key is like `:route:/orders/{id}`.
 impl Lockable for MatchedPath {
     fn lock_key(&self) -> Keys {
         by_route(self)
@@ -129,7 +131,7 @@ impl Lockable for MatchedPath {
 
 macro_rules! tuple {
     ($first:ident $($part:ident $index:tt),+) => {
-        /// The locks of all parts, acquired in an order that cannot deadlock.
+        /// Locks the names of all parts, in an order that cannot deadlock.
         impl<$first: Lockable, $($part: Lockable),+> Lockable for ($first, $($part,)+) {
             fn lock_key(&self) -> Keys {
                 self.0.lock_key()$(.join(self.$index.lock_key()))+

@@ -1,4 +1,4 @@
-//! The extractor for a lock held until the response.
+//! `Locked`: an extractor that runs the handler under a lock.
 
 use std::fmt;
 use std::future::Future;
@@ -16,12 +16,13 @@ use crate::lockable::Lockable;
 use crate::mode::{AsKeys, Mode, Permit, Read, Write};
 use crate::rejection::LockedRejection;
 
-/// Runs the handler under the lock named by `E`, and gives the handler access to the hold.
+/// An extractor that runs the handler under the lock named by `E`, and gives the handler access to
+/// this lock.
 ///
-/// The [`LockScopeLayer`](crate::LockScopeLayer) keeps the lock until the response or the end of
-/// its body. Dropping a `Locked` does not release the lock. It derefs to `E`, which is any
-/// [`Lockable`] extractor. An extractor that reads the body makes `Locked<Json<Order>>` the last
-/// argument, and the lock is acquired after the body has been read.
+/// The [`LockScopeLayer`](crate::LockScopeLayer) keeps the lock until the response, or until the
+/// end of the response body. Dropping a `Locked` does not release the lock. `E` is any [`Lockable`]
+/// extractor, and a `Locked` derefs to it. If `E` reads the body, such as in `Locked<Json<Order>>`,
+/// the `Locked` must be the last argument, and the lock is acquired after the body has been read.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -41,23 +42,25 @@ use crate::rejection::LockedRejection;
 /// ```
 ///
 /// `Option<Locked<E>>` waits just as long. It is `None` if the wait times out, the queue is full or
-/// the request is refused early.
+/// the request is refused early: then the handler runs without the lock.
 ///
-/// `M` is the lock mode of `E`. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`] have other
-/// modes.
+/// `M` is the lock mode: by default exclusive. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`]
+/// are aliases for the other modes.
 pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
     source: E,
-    /// The handles in the order of acquisition; never empty.
+    /// The handles of the locks, in acquisition order; never empty.
     handles: Vec<LockHandle>,
-    /// All locks of the request.
+    /// All locks of the request, including those of other extractors and layers.
     locks: RequestLocks,
     mode: PhantomData<fn() -> M>,
 }
 
-/// Runs the handler under the read lock named by `E`: together with other reads, while no request
-/// holds the lock or permits of that name. Everything else works as in [`Locked`].
+/// An extractor that runs the handler under the read lock named by `E`. Handlers with read locks
+/// run concurrently, but not while a request holds the exclusive lock or permits with that name.
+/// Everything else works as in [`Locked`].
 ///
-/// Reads and locks are served in order of arrival: a read does not overtake a waiting lock.
+/// Read locks and exclusive locks are granted in order of arrival: a read lock does not overtake an
+/// exclusive lock that waits.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -84,18 +87,19 @@ pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
 /// # let _: Router = Router::new().route("/{id}", get(show).put(replace).delete(remove));
 /// ```
 ///
-/// A request with a read lock cannot lock the same name: it would wait for itself, so it is refused
-/// at once with 500.
+/// A request with a read lock cannot also acquire the exclusive lock with the same name. It would
+/// wait for itself, so it is refused at once with 500.
 pub type ReadLocked<E> = Locked<E, Read>;
 
-/// Runs the handler while no other request locks, reads or has permits of the name in `E`: an alias
-/// of [`Locked`] for names that are also read-locked. See [`ReadLocked`].
+/// An extractor that runs the handler while no other request holds a lock, a read lock or permits
+/// with the name in `E`. This is a [`Locked`] for names that are also read-locked: see
+/// [`ReadLocked`].
 pub type WriteLocked<E> = Locked<E, Write>;
 
-/// Runs the handler under a permit of the name in `E`: at most as many requests run at a time as
-/// the limit allows ([`Limited`](crate::Limited)). It works as [`Locked`] does, with two
-/// differences: a wait that times out is refused with 429, and a permit has no [fencing
-/// token](Locked::fencing_token).
+/// An extractor that runs the handler under a permit for the name in `E`: only a limited number of
+/// requests for this name run at a time. `E` returns the limit ([`Limited`](crate::Limited)). It
+/// works as [`Locked`] does, with two differences: a wait that times out is refused with 429, and a
+/// permit has no [fencing token](Locked::fencing_token).
 ///
 /// ```
 /// use axum::Extension;
@@ -123,8 +127,9 @@ pub type WriteLocked<E> = Locked<E, Write>;
 /// }
 /// ```
 ///
-/// For streamed responses, set [`hold_until_body_end`](crate::LockScopeLayer::hold_until_body_end).
-/// For several permits, use a [`Locked`] with [`Keys`](crate::Keys::permits) for several permits.
+/// To keep the permit until a streamed response has been sent, set
+/// [`hold_until_body_end`](crate::LockScopeLayer::hold_until_body_end). To take several permits for
+/// one request, use a [`Locked`] with [`Keys::permits`](crate::Keys::permits).
 pub type PermitLocked<E> = Locked<E, Permit>;
 
 impl<E: Lockable, M: Mode<E>> Locked<E, M> {
@@ -132,48 +137,50 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         Self { source, handles, locks, mode: PhantomData }
     }
 
-    /// Returns the extractor with the key.
+    /// Returns a reference to the extractor that named the lock.
     pub fn source(&self) -> &E {
         &self.source
     }
 
-    /// Returns the extractor that provided the key. The lock stays held.
+    /// Returns the extractor that named the lock. The lock stays held.
     pub fn into_source(self) -> E {
         self.source
     }
 
-    /// Returns the hold's handle. With several holds, the last in name order.
+    /// Returns the handle of the lock. With several locks, this is the last, sorted by name.
     pub fn handle(&self) -> &LockHandle {
         self.handles.last().expect("at least one")
     }
 
-    /// Returns all handles, in name order: a tuple has several.
+    /// Returns the handles of all locks, sorted by name. There are several if `E` names several
+    /// locks, such as a tuple.
     pub fn handles(&self) -> &[LockHandle] {
         &self.handles
     }
 
-    /// The fencing token of this hold, checked by the protected resource. It is higher than the
-    /// token of every earlier lock, except in the cases listed in
-    /// [`guide::fencing`](lockcore::guide::fencing). Concurrent reads share a token. With several
-    /// [`handles`](Self::handles), this is the token of the last. Permits have token 0: see
-    /// [`LockHandle::fencing_token`].
+    /// Returns the fencing token of the lock, by which the protected resource refuses writes of
+    /// earlier holders. It is higher than the token of every earlier lock with this name, except in
+    /// the cases listed in [`guide::fencing`](lockcore::guide::fencing). Concurrent reads share a
+    /// token. With several [`handles`](Self::handles), this is the token of the last. Permits have
+    /// token 0: see [`LockHandle::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.handle().fencing_token()
     }
 
-    /// The time until which all holds are certain if no further renewal succeeds. The watchdog
-    /// extends it.
+    /// Returns the time until which all locks are certainly held, even if no further renewal
+    /// succeeds. Each renewal of the leases moves it forward.
     pub fn deadline(&self) -> tokio::time::Instant {
         self.handles.iter().map(LockHandle::deadline).min().expect("at least one")
     }
 
-    /// Whether a hold can no longer be relied on, because it was lost or released.
+    /// Returns true if a lock was lost or released, so that it no longer protects the handler.
     pub fn is_lost(&self) -> bool {
         self.handles.iter().any(LockHandle::is_lost)
     }
 
-    /// Completes when a hold is lost. For handlers under
-    /// [`OnLost::Continue`](crate::OnLost::Continue): otherwise the handler is dropped at the loss.
+    /// Completes when a lock is lost. For handlers under
+    /// [`OnLost::Continue`](crate::OnLost::Continue), because otherwise the handler is dropped at
+    /// the loss.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -189,18 +196,18 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         .await;
     }
 
-    /// Releases the lock before the response, and reports whether the hold lasted until then.
+    /// Releases the lock before the response. Returns an error if the lock was lost before.
     ///
     /// # Errors
-    /// The errors of [`LockHandle::release`]. With several holds, all are released, and the first
+    /// The errors of [`LockHandle::release`]. With several locks, all are released, and the first
     /// error is returned.
     ///
     /// # Panics
-    /// Outside a tokio runtime with timers.
+    /// Panics outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// If this is dropped, a release already started continues. With several holds, the others are
-    /// released with the response.
+    /// If the returned future is dropped, a release that has started continues. With several locks,
+    /// the others are released with the response.
     pub async fn release(&self) -> Result<(), LockError> {
         let mut released = Ok(());
         for handle in self.handles.iter().rev() {
@@ -209,28 +216,28 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         released.map_err(|error| self.locks.refused(error))
     }
 
-    /// Returns guards on the same holds, for work that continues after the response. A lock is
-    /// released when the last guard is dropped.
+    /// Returns guards that also keep the locks, for work that continues after the response. A lock
+    /// is released when its last guard is dropped.
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost or has been released.
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if a lock was lost or has been released.
     pub fn reenter(&self) -> Result<Vec<LockGuard>, LockError> {
         let guards: Result<_, _> = self.handles.iter().map(LockHandle::reenter).collect();
         guards.map_err(|error| self.locks.refused(error))
     }
 
-    /// Finishes `future` even if the client disconnects, under all locks of the request, including
-    /// those from other arguments: see [`RequestLocks::detach`].
+    /// Runs `future` to its end even if the client disconnects, under all locks of the request,
+    /// including those of other arguments: see [`RequestLocks::detach`].
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold is lost, before or meanwhile, or if this
-    /// hold has been released.
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if a lock is lost before or while `future` runs, or
+    /// if this lock has been released.
     ///
     /// # Panics
-    /// Propagates a panic of `future`; panics outside a tokio runtime.
+    /// Propagates a panic of `future`. Panics outside a tokio runtime.
     ///
     /// # Cancel safety
-    /// Once polled, `future` runs to its end even if this is dropped.
+    /// Once polled, `future` runs to its end even if the returned future is dropped.
     pub async fn detach<F>(&self, future: F) -> Result<F::Output, LockError>
     where
         F: Future + Send + 'static,
@@ -262,13 +269,14 @@ where
         let inner = E::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
         let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::Lock)?;
         let locked = lock(locks, inner).await.map_err(LockedRejection::Lock)?;
-        // For inner handlers and layers that look for the handle.
+        // Inserted for handlers and inner layers that look for the handle in the extensions.
         parts.extensions.insert(locked.handle().clone());
         Ok(locked)
     }
 }
 
-/// Locks by a key in the body. The body is read first, so a slow client holds nothing meanwhile.
+/// Extracts the lock name from the body. The body is read before the lock is acquired, so a slow
+/// client does not hold the lock while it sends.
 impl<S, E, M> FromRequest<S> for Locked<E, M>
 where
     S: Send + Sync,
@@ -314,7 +322,7 @@ where
     }
 }
 
-/// Acquires the locks; the layer keeps them.
+/// Acquires the locks named by `inner`, in lock mode `M`. The layer keeps them until the response.
 pub(crate) async fn lock<E: Lockable, M: Mode<E>>(
     locks: RequestLocks,
     inner: E,
@@ -323,8 +331,8 @@ pub(crate) async fn lock<E: Lockable, M: Mode<E>>(
     Ok(Locked::new(inner, handles, locks))
 }
 
-/// Returns `None` for a timed-out wait, a full queue and an early refusal. All other errors reject
-/// the request.
+/// Converts the result of an extractor for an `Option` argument: a timed-out wait, a full queue and
+/// an early refusal are `Ok(None)`. All other errors reject the request.
 fn optional<T, R>(locked: Result<T, LockedRejection<R>>) -> Result<Option<T>, LockedRejection<R>> {
     match locked {
         Ok(locked) => Ok(Some(locked)),

@@ -1,23 +1,24 @@
-//! Lock modes of arguments: exclusive, read, or permit.
+//! The lock modes of extractors: exclusive, read, write or permit.
 
 use lock_tower::Keys;
 
 use crate::limited::Limited;
 use crate::lockable::Lockable;
 
-/// The mode of [`Locked`](crate::Locked): the demand set in the keys, by default an exclusive lock.
+/// The lock mode of [`Locked`](crate::Locked): as set in the [`Keys`], by default exclusive.
 #[derive(Debug, Clone, Copy)]
 pub enum AsKeys {}
 
-/// The mode of [`ReadLocked`](crate::ReadLocked): shared with other reads.
+/// The lock mode of [`ReadLocked`](crate::ReadLocked): shared with other reads.
 #[derive(Debug, Clone, Copy)]
 pub enum Read {}
 
-/// The mode of [`WriteLocked`](crate::WriteLocked): exclusive of reads, permits and other locks.
+/// The lock mode of [`WriteLocked`](crate::WriteLocked): excludes reads, permits and other locks.
 #[derive(Debug, Clone, Copy)]
 pub enum Write {}
 
-/// The mode of [`PermitLocked`](crate::PermitLocked): a permit, under the limit from [`Limited`].
+/// The lock mode of [`PermitLocked`](crate::PermitLocked): one permit, of as many as [`Limited`]
+/// returns.
 #[derive(Debug, Clone, Copy)]
 pub enum Permit {}
 
@@ -25,7 +26,7 @@ pub enum Permit {}
 ///
 /// This trait is sealed.
 pub trait Mode<E>: sealed::Sealed {
-    /// Returns the keys of `source` with the demand of this mode.
+    /// Returns the keys of `source`, set to this lock mode.
     #[doc(hidden)]
     fn keys(source: &E) -> Keys;
 }

@@ -1,4 +1,4 @@
-//! An extractor that owns the guard, for work that outlives the response.
+//! `OwnedLock`: an extractor that owns the lock guard, for work that outlives the response.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,17 +11,19 @@ use lockcore::{FencingToken, LockGuard};
 use crate::lockable::Lockable;
 use crate::rejection::LockedRejection;
 
-/// A lock held until this is dropped: for a WebSocket or a task that outlives the response.
+/// An extractor that acquires the lock named by `E`, and holds it until dropped: for a WebSocket or
+/// a task that outlives the response.
 ///
-/// **It is a guard in an argument.** An `async fn` keeps it until it returns, or moves it
-/// elsewhere. A closure drops an unused argument *before* the body runs. For a lock for the
+/// **An `OwnedLock` is a guard in an argument.** An `async fn` keeps it until it returns, or moves
+/// it elsewhere. A closure drops an unused argument *before* its body runs. For a lock for the
 /// duration of the handler, use [`Locked`](crate::Locked).
 ///
-/// An `OwnedLock` shares a lock that the request already has from a layer or a
-/// [`Locked`](crate::Locked). The reverse is not true: the same lock requested after the
-/// `OwnedLock` waits until it is released.
+/// An `OwnedLock` shares a lock that the request already holds through a layer or a
+/// [`Locked`](crate::Locked). The reverse is not true: a [`Locked`](crate::Locked) with the same
+/// key after the `OwnedLock` waits until the `OwnedLock` is released.
 ///
-/// The layer does not watch this hold for loss: the [`guards`](Self::guards) report it.
+/// If the lock is lost, for example because the lease could not be renewed, the layer does not stop
+/// the handler. Only the [`guards`](Self::guards) report the loss.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -41,43 +43,45 @@ use crate::rejection::LockedRejection;
 #[must_use = "dropping this releases the lock"]
 pub struct OwnedLock<E: Lockable> {
     source: E,
-    /// The guards in the order of acquisition; never empty.
+    /// The guards of the locks, in acquisition order; never empty.
     guards: Vec<LockGuard>,
 }
 
 impl<E: Lockable> OwnedLock<E> {
-    /// Returns the extractor with the key.
+    /// Returns a reference to the extractor that named the lock.
     pub fn source(&self) -> &E {
         &self.source
     }
 
-    /// The guards, in name order: a tuple has several.
+    /// Returns the guards, sorted by lock name. There are several if `E` names several locks, such
+    /// as a tuple.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// The fencing token of this hold, checked by the protected resource. With several
-    /// [`guards`](Self::guards), this is the token of the last.
+    /// Returns the fencing token of the lock, by which the protected resource refuses writes of
+    /// earlier holders. With several [`guards`](Self::guards), this is the token of the last.
     pub fn fencing_token(&self) -> FencingToken {
         self.guards.last().expect("at least one").fencing_token()
     }
 
-    /// The extractor that provided the key, and the guards.
+    /// Returns the extractor that named the lock, and the guards. The lock stays held until the
+    /// guards are dropped.
     pub fn into_parts(self) -> (E, Vec<LockGuard>) {
         (self.source, self.guards)
     }
 
-    /// Releases the lock, and reports whether the hold lasted until then.
+    /// Releases the lock. Returns an error if the lock was lost before.
     ///
     /// # Errors
     /// The errors of [`LockGuard::release`]. With several guards, all are released, and the first
     /// error is returned.
     ///
     /// # Panics
-    /// Outside a tokio runtime with timers; the lock is released all the same.
+    /// Panics outside a tokio runtime with timers; the lock is released all the same.
     ///
     /// # Cancel safety
-    /// The release continues if this is dropped.
+    /// The lock is released even if the returned future is dropped.
     pub async fn release(self) -> Result<(), LockError> {
         let releases: Vec<_> = self.guards.into_iter().rev().map(LockGuard::release).collect();
         let mut released = Ok(());
@@ -110,7 +114,8 @@ where
     }
 }
 
-/// Locks by a key in the body. The body is read first, so a slow client holds nothing meanwhile.
+/// Extracts the lock name from the body. The body is read before the lock is acquired, so a slow
+/// client does not hold the lock while it sends.
 impl<S, E> FromRequest<S> for OwnedLock<E>
 where
     S: Send + Sync,
@@ -126,6 +131,7 @@ where
     }
 }
 
+/// Acquires the locks named by `source`, and returns them with their guards.
 async fn lock<E: Lockable>(locks: RequestLocks, source: E) -> Result<OwnedLock<E>, LockError> {
     let guards = locks.guards(source.lock_key()).await?;
     Ok(OwnedLock { source, guards })

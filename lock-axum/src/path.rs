@@ -1,14 +1,14 @@
-//! Keys for layers, from request data that only axum provides.
+//! Lock keys for an `HttpLockLayer`, from request data that only axum provides.
 
 use axum::extract::{MatchedPath, OriginalUri};
 use http::Request;
 use lock_tower::{ByPath, ExtractKey, KeyError, Keys};
 
-/// Returns a [`ByPath`] over the path sent by the client, for an
-/// [`HttpLockLayer`](crate::HttpLockLayer) anywhere in a router.
+/// Returns a [`ByPath`], which makes the request path the lock key. It uses the whole path sent by
+/// the client, so an [`HttpLockLayer`](crate::HttpLockLayer) may be anywhere in a router.
 ///
-/// A nested router sees only the rest of the path: both `/orders/42` and `/users/42` would be
-/// `/42`.
+/// Without this, a layer in a nested router would see only the rest of the path: both `/orders/42`
+/// and `/users/42` would be `/42`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -26,11 +26,12 @@ pub fn by_path() -> ByPath {
     ByPath::new().original(|extensions| extensions.get::<OriginalUri>().map(|uri| &uri.0))
 }
 
-/// One lock for a whole route, with any parameters. For an [`HttpLockLayer`](crate::HttpLockLayer)
-/// on [`Router::route_layer`](axum::Router::route_layer). The key is `:route:` followed by the
-/// route path, which cannot be a request path.
+/// A key extractor for one lock per route: all requests that match the route share the lock,
+/// whatever their path parameters. For an [`HttpLockLayer`](crate::HttpLockLayer) on
+/// [`Router::route_layer`](axum::Router::route_layer). The key is `:route:` followed by the route
+/// path, and cannot equal a request path.
 ///
-/// A request without a matched route is refused. Put the layer after routing, not around the
+/// A request without a matched route is refused, so put the layer after routing, not around the
 /// router.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ByMatchedPath {
@@ -38,7 +39,7 @@ pub struct ByMatchedPath {
 }
 
 impl ByMatchedPath {
-    /// Creates the extractor.
+    /// Creates the key extractor.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,8 +54,8 @@ impl<B> ExtractKey<Request<B>> for ByMatchedPath {
     }
 }
 
-/// The key of a route. No path and no [prefix](crate::ExtractKeyExt::prefix) starts with a colon,
-/// so a client cannot choose a name equal to a route key.
+/// Returns the lock key of a route. No path and no [prefix](crate::ExtractKeyExt::prefix) starts
+/// with a colon, so a client cannot choose a path whose key equals a route's key.
 pub(crate) fn by_route(path: &MatchedPath) -> Keys {
     Keys::one(format!(":route:{}", path.as_str()))
 }

@@ -1,4 +1,4 @@
-//! The rejections of extractors, by the lock or by the inner extractor.
+//! The rejections of the extractors in this crate.
 
 use std::error::Error;
 use std::fmt;
@@ -6,25 +6,25 @@ use std::fmt;
 use axum::response::{IntoResponse, Response};
 use lock_tower::LockError;
 
-/// Rejection from [`Locked`](crate::Locked) or [`OwnedLock`](crate::OwnedLock).
+/// The rejection of [`Locked`](crate::Locked) and [`OwnedLock`](crate::OwnedLock).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedRejection<K> {
-    /// The inner extractor rejected the request.
+    /// The inner extractor, which names the lock, rejected the request.
     Key(K),
-    /// The lock was not acquired.
+    /// The lock was not acquired, for example because the wait has timed out.
     Lock(LockError),
 }
 
-/// Rejection from [`LockedBody`](crate::LockedBody).
+/// The rejection of [`LockedBody`](crate::LockedBody).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedBodyRejection<K, E> {
-    /// The inner extractor rejected the request.
+    /// The extractor `K`, which names the lock, rejected the request.
     Key(K),
-    /// The body cannot be read.
+    /// The extractor `E` could not read the body.
     Body(E),
-    /// The lock was not acquired.
+    /// The lock was not acquired, for example because the wait has timed out.
     Lock(LockError),
 }
 

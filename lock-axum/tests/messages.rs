@@ -1,10 +1,11 @@
-//! Compiler messages for missing implementations, which name the code to write.
+//! The compiler's messages when an implementation is missing: each says what to write.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs that do not compile, and the sentences expected in the compiler's message.
+/// For each program that must not compile: its name, its source, and the sentences expected in the
+/// compiler's message.
 const FIXTURES: [(&str, &str, &[&str]); 9] = [
     (
         "number",
@@ -57,7 +58,7 @@ const FIXTURES: [(&str, &str, &[&str]); 9] = [
     ),
 ];
 
-/// Creates a package for the fixtures inside the build folder, where the compiler finds our
+/// Creates a package with the programs, inside the build folder, where the compiler finds our
 /// dependencies.
 fn package(folder: &Path) {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

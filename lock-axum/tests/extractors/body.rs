@@ -1,4 +1,4 @@
-//! Bodies read before the lock is acquired, or under it.
+//! Request bodies that are read before the lock is acquired, or under it.
 
 use axum::extract::{FromRequest, Path, Query, Request};
 use axum::response::{IntoResponse as _, Response};

@@ -25,7 +25,7 @@ async fn together(both: Locked<(MatchedPath, ByOrder)>, State(gate): State<Gate>
     both.detach(detached).await.unwrap();
 }
 
-/// A handler that detaches the first of its two locks.
+/// A handler that detaches its work under the first of its two locks.
 async fn apart(order: Locked<ByOrder>, _route: Locked<MatchedPath>, State(gate): State<Gate>) {
     order.detach(async move { gate.pass().await }).await.unwrap();
 }

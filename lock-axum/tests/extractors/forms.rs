@@ -1,4 +1,4 @@
-//! `ReadLocked`, `WriteLocked`, `PermitLocked`.
+//! The extractors with other lock modes: `ReadLocked`, `WriteLocked`, `PermitLocked`.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Lockable for Document {
     }
 }
 
-/// A document has as many permits as its number.
+/// The permit limit of a document is its number.
 impl Limited for Document {
     fn permit_limit(&self) -> u32 {
         self.id
@@ -173,7 +173,7 @@ async fn a_write_covers_a_read_of_the_same_request() {
 
 #[tokio::test]
 async fn a_type_that_says_its_form_itself_has_it_in_a_plain_argument_and_no_other_in_others() {
-    /// A type whose key demands a read lock.
+    /// A type whose key is a read lock.
     #[derive(Deserialize)]
     struct Rates {
         _id: u32,

@@ -1,4 +1,4 @@
-//! Sources of keys, and options of keys.
+//! Extractors that name locks, and the options of their keys.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl FromRef<App> for Tenant {
     }
 }
 
-/// A cart from the state, a header and the route.
+/// A cart, locked by values from the state, a header and the route.
 struct Cart {
     tenant: &'static str,
     user: String,
@@ -117,7 +117,7 @@ async fn a_source_of_ones_own_reads_state_headers_and_route() {
     assert_eq!(ask(&app, request).await.body, "acme:ada:7");
 }
 
-/// A source whose key sets every option.
+/// An extractor whose key sets every option.
 struct Choosy;
 
 impl<S: Sync> FromRequestParts<S> for Choosy {
@@ -160,7 +160,7 @@ async fn a_request_may_have_its_own_wait_lease_label_and_queue_limit() {
     free(&locks, "choosy").await;
 }
 
-/// Responds with the key that the layer has locked.
+/// Responds with the key that the lock layer has locked.
 async fn layered(request: axum::extract::Request) -> String {
     request.extensions().get::<LockHandle>().unwrap().key().into_owned()
 }

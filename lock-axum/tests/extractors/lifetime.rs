@@ -1,4 +1,4 @@
-//! The length of the hold, for each way to write a handler.
+//! How long the lock is held, for each way to write a handler.
 
 use axum::extract::State;
 use axum::routing::any;
@@ -23,7 +23,7 @@ async fn taken_apart(order: Locked<ByOrder>, State(gate): State<Gate>) {
     gate.pass().await;
 }
 
-/// A route for each way to write a handler.
+/// Creates a router with a route for each way to write a handler. Each handler waits at the gate.
 fn app(locks: &Locks) -> (Router, Keeper) {
     let (gate, keeper) = gate();
     let [closure, used, in_async, owned] = [(); 4].map(|()| gate.clone());
@@ -72,7 +72,8 @@ async fn every_kind_of_handler_runs_under_its_lock_until_it_has_answered() {
     }
 }
 
-/// The trap is real: this is how `Locked` would fail if it owned its guard.
+/// A guard in a closure's argument is dropped early: this is how `Locked` would fail if it owned
+/// its guard.
 #[tokio::test]
 async fn a_closure_drops_the_guard_that_it_does_not_use_before_its_body_runs() {
     let locks = Locks::in_memory();
@@ -116,7 +117,7 @@ async fn a_panic_in_the_handler_frees_the_lock() {
 
 #[tokio::test]
 async fn the_lock_lasts_while_the_answer_is_made_into_a_response() {
-    /// A response that inspects the lock when axum builds it.
+    /// A response that checks whether the lock is still held when axum builds the response.
     struct Late(Locks, tokio::runtime::Handle);
 
     impl IntoResponse for Late {

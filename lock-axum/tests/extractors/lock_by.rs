@@ -1,4 +1,4 @@
-//! A lock around a route, with a key from a closure.
+//! `lock_by`: a lock around a route, with a key from a closure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Holds lost while their handler runs.
+//! Locks that are lost while their handler runs.
 
 use axum::Router;
 use axum::extract::MatchedPath;
@@ -9,7 +9,7 @@ use lock_tests::{free, queued};
 
 use crate::support::{ByOrder, get, send};
 
-/// A value that reports when it is dropped.
+/// A value that sends a message when it is dropped.
 struct Dropped(tokio::sync::mpsc::UnboundedSender<()>);
 
 impl Drop for Dropped {

@@ -1,4 +1,4 @@
-//! Routers on separate nodes, on one Redis.
+//! Routers with separate `Locks`, as in separate processes, on one Redis.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use lockcore::MemoryStore;
 
 use crate::support::{ByOrder, get, send};
 
-/// A witness that detects overlapping handlers and tokens that do not rise.
+/// Observes the handlers for a lock name: detects overlapping handlers and tokens that do not rise.
 #[derive(Default)]
 struct Witness {
     inside: AtomicUsize,
@@ -69,7 +69,7 @@ async fn on_a_cluster_two_routers_serve_one_at_a_time_for_each_name() {
         let is_there = |id: &u64| clustered.primary_of(&format!("order:{id}")) == primary;
         (1..).find(is_there).unwrap()
     });
-    // Tokens rise per name, so each name has a witness.
+    // A witness for each name, because tokens rise only within a name.
     let witnesses = [(); 3].map(|()| Arc::new(Witness::default()));
     let mut answers = Vec::new();
     let mut nodes = Vec::new();

@@ -1,4 +1,5 @@
-//! The errors of all handler methods pass through `?`, and become the layer's refusals.
+//! The errors of all methods that a handler may call: they pass through `?`, and become the layer's
+//! refusals.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use lockcore::{LockKey, LockOptions};
 
 use crate::support::{ByOrder, ask, get};
 
-/// Releases a lock by force.
+/// Releases a lock by force, so that the holder has lost it.
 async fn lose(locks: &Locks, key: &str) {
     assert!(locks.force_release(key).await.unwrap());
 }

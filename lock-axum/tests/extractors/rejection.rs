@@ -1,4 +1,4 @@
-//! Rejections.
+//! Rejections by the extractors.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::support::{Answer, ByOrder, ask, both, get, post};
 
 const SHORT: Duration = Duration::from_millis(30);
 
-/// The user of a session; 401 without one.
+/// The user of a session. A request without a session is refused with 401.
 struct User(String);
 
 impl<S: Sync> FromRequestParts<S> for User {
@@ -63,7 +63,8 @@ fn app(locks: &Locks, change: impl FnOnce(LockScopeLayer) -> LockScopeLayer) -> 
     routes().layer(change(LockScopeLayer::new(locks.clone()).wait(SHORT)))
 }
 
-/// The three kinds of extractors, each requesting the lock of order 7.
+/// Returns functions that create a request, for each of three kinds of extractors. Each request
+/// locks order 7.
 fn asking() -> [impl Fn() -> axum::extract::Request; 3] {
     let number = |number| {
         move || match number {
@@ -75,7 +76,8 @@ fn asking() -> [impl Fn() -> axum::extract::Request; 3] {
     [number(0), number(1), number(2)]
 }
 
-/// Asserts that every kind of extractor is refused, called directly and over a socket.
+/// Asserts that every kind of extractor refuses the request with this status and cause, called
+/// directly and over a socket.
 async fn refuse(app: &Router, status: u16, cause: Cause, waits: bool) {
     for request in asking() {
         let answers = both(app, request).await;

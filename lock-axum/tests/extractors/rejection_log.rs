@@ -1,4 +1,4 @@
-//! Log events for rejections.
+//! The log events for rejections.
 
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -19,16 +19,17 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 use crate::support::{ByOrder, ask, get};
 
-/// A subscriber that keeps the text of rejections, of errors, and of lock-tower's warnings.
+/// A tracing subscriber that keeps the text of rejections, of errors, and of lock-tower's warnings.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
-/// A second live subscriber: with a single subscriber, tracing asks the thread that first reaches
-/// an event, which may have no subscriber.
+/// A second subscriber, which is always alive. With a single subscriber, tracing decides once, on
+/// the thread that first logs an event, whether anyone listens, and that thread may have no
+/// subscriber.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {
-    /// Starts a log for this thread, until the guard is dropped.
+    /// Collects the log of this thread until the returned guard is dropped.
     fn here() -> (Self, DefaultGuard) {
         LazyLock::force(&ANOTHER);
         let log = Self::default();
@@ -71,7 +72,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-// On one thread, so that the thread's subscriber sees everything.
+// The runtime has one thread, so that the subscriber of this thread sees everything.
 #[tokio::test]
 async fn a_rejection_is_logged_as_axum_logs_its_own() {
     let (log, _here) = Log::here();

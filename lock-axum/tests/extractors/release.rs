@@ -1,4 +1,4 @@
-//! Releases: early, before the response, in the background.
+//! Releases of a lock: early by the handler, before the response, and in the background.
 
 use std::time::Duration;
 
@@ -43,7 +43,8 @@ async fn after_an_early_release_the_next_comes_in_while_the_handler_goes_on() {
     drop(guard);
     keeper.entered().await;
     let next = next.await.unwrap().unwrap();
-    // The end of that lock concerns only the next request.
+    // The loss of the lock by its next holder does not concern the first request, which has
+    // released it.
     assert!(locks.force_release("order:7").await.unwrap());
     next.lost().await;
     keeper.let_one_on();
@@ -134,7 +135,8 @@ async fn in_the_background_the_answer_waits_for_nothing() {
         let begun = Instant::now();
         keeper.let_one_on();
         assert_eq!(answer.await.unwrap().status, 200);
-        // Without a reply from Redis, the response is sent after half a second in any case.
+        // Without a reply from Redis to the release, the response is sent after half a second in
+        // any case.
         assert_eq!(begun.elapsed() < Duration::from_millis(400), in_background);
         proxy.release_replies();
         free(&locks, "order:7").await;

@@ -1,4 +1,4 @@
-//! Several locks in one request: shared, in order, and together.
+//! Several locks in one request: shared locks, their order, and tuples.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use lock_tests::{free, is_held, queued};
 
 use crate::support::{ask, get, post, send};
 
-/// The lock of the first and second name in the route.
+/// `First` is locked by the first name in the route, and `Second` by the second name.
 struct First(String);
 struct Second(String);
 
@@ -51,7 +51,8 @@ impl Lockable for Second {
     }
 }
 
-/// A layer without waits: a request that conflicts with its own lock is refused.
+/// Creates a layer whose requests do not wait, so that a request that conflicts with its own lock
+/// is refused.
 fn layer(locks: &Locks) -> LockScopeLayer {
     LockScopeLayer::new(locks.clone()).wait(Duration::ZERO)
 }

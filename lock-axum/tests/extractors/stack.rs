@@ -18,7 +18,8 @@ use tokio::time::sleep;
 
 use crate::support::{ByOrder, ask};
 
-/// The statuses of the handler, another method of its path, a CORS preflight, an unknown path.
+/// Returns the statuses of four requests: to the handler, with another method, a CORS preflight,
+/// and to an unknown path.
 async fn statuses(app: &Router) -> [u16; 4] {
     let request = |method, path| {
         let request = Request::builder().method(method).uri(path);
@@ -80,7 +81,7 @@ async fn a_layer_locks_what_it_sees_and_that_depends_on_where_it_stands() {
     assert_eq!(statuses(&methods).await, [423, 405, 405, 404]);
 }
 
-/// The statuses of concurrent requests for one order.
+/// Sends this number of concurrent requests for one order, and returns their statuses.
 async fn together(app: &Router, requests: usize) -> Vec<u16> {
     let send = || async {
         let request = Request::post("/orders/7").body(Body::empty()).unwrap();
@@ -93,7 +94,7 @@ fn by_order(wait: Duration) -> HttpLockLayer<impl Fn(&Request) -> &'static str +
     HttpLockLayer::new(Locks::in_memory(), |_: &Request| "order:7").wait(wait)
 }
 
-/// The value that the handler writes, once the layer commits it.
+/// The value that the handler writes. The transaction layer commits it after the handler.
 #[derive(Debug, Clone, Default)]
 struct Pending(Arc<AtomicU32>);
 

@@ -1,4 +1,4 @@
-//! Locks held until the body has been sent.
+//! Locks that are held until the response body has been sent.
 
 use std::convert::Infallible;
 
@@ -18,7 +18,8 @@ use crate::support::{ByOrder, ask, get, serve};
 
 type Pieces = mpsc::UnboundedSender<&'static str>;
 
-/// Responds with a body made of the pieces sent by the test.
+/// Creates a router whose responses stream the pieces that the test sends. The receiver returns the
+/// sender of pieces for each request.
 fn app(locks: &Locks, until_body_end: bool) -> (Router, mpsc::UnboundedReceiver<Pieces>) {
     let (streams, started) = mpsc::unbounded_channel();
     let stream = |State(streams): State<mpsc::UnboundedSender<Pieces>>, _: Locked<ByOrder>| async move {

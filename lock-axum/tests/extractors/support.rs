@@ -1,4 +1,4 @@
-//! Keys, and requests without a socket.
+//! The lock keys of the tests, and functions that send requests to a router.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
-/// An order, locked as `order:{id}`; a bad number is 400.
+/// An order, locked as `order:{id}`. An id that is not a number is refused with 400.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Order {
     pub(crate) id: u64,
@@ -44,7 +44,8 @@ pub(crate) fn post(path: &str, body: impl Into<Body>) -> Request {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    /// The cause in the extensions; `None` over a socket.
+    /// The cause of a refusal, from the response's extensions. `None` if the response came over a
+    /// socket.
     pub(crate) cause: Option<Cause>,
     pub(crate) body: String,
 }
@@ -66,26 +67,26 @@ impl Answer {
     }
 }
 
-/// Calls the router, without a socket.
+/// Calls the router without a socket, and returns the response.
 pub(crate) async fn ask(app: &Router, request: Request) -> Answer {
     let answer = async { Answer::read(app.clone().oneshot(request).await.unwrap()).await };
     tokio::time::timeout(LIMIT, answer).await.expect("the router answers")
 }
 
-/// Calls the router from a task of its own, which drops the request when it is aborted.
+/// Calls the router in a separate task. Aborting the task drops the request.
 pub(crate) fn send(app: &Router, request: Request) -> JoinHandle<Answer> {
     let app = app.clone();
     tokio::spawn(async move { ask(&app, request).await })
 }
 
-/// Serves on a port of its own, until the test's runtime ends.
+/// Serves the router on a new port, until the test's runtime ends, and returns the address.
 pub(crate) async fn serve(app: Router) -> SocketAddr {
     let (listener, address) = listen().await;
     tokio::spawn(async move { axum::serve(listener, app).await });
     address
 }
 
-/// Calls the router directly and over a socket, with the same request.
+/// Sends the same request to the router directly and over a socket, and returns both responses.
 pub(crate) async fn both(app: &Router, request: impl Fn() -> Request) -> [Answer; 2] {
     let direct = ask(app, request()).await;
     let address = serve(app.clone()).await;

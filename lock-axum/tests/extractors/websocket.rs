@@ -1,4 +1,4 @@
-//! A lock held as long as a socket is open.
+//! A lock that is held as long as a WebSocket is open.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use crate::support::{ByOrder, serve};
 
-/// Echoes until the client closes the socket or disappears.
+/// Sends each message back, until the client closes the socket or disappears.
 async fn echo(mut socket: WebSocket) {
     while let Some(Ok(message)) = socket.recv().await {
         if matches!(message, Message::Text(_)) && socket.send(message).await.is_err() {
