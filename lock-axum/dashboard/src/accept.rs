@@ -1,4 +1,4 @@
-//! Extractors whose rejections use the requested format.
+//! Extractors and fallback handlers that refuse a request in the format that it accepts.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::response::Response;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::form::Form;
 use super::refusal::Refusal;
 
-/// Query parameters.
+/// An extractor for query parameters.
 #[derive(Debug)]
 pub(super) struct Query<T>(pub(super) T);
 
@@ -25,7 +25,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// The fields of a submitted form.
+/// An extractor for the fields in a submitted form.
 #[derive(Debug)]
 pub(super) struct Fields<T>(pub(super) T);
 
@@ -42,17 +42,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Fields<T> {
     }
 }
 
+/// Returns the response to a request with unreadable parameters or fields.
 fn unreadable(status: StatusCode, sentence: String, form: Form) -> Response {
     Refusal::new(status, "request-unreadable", sentence).into_response(form)
 }
 
-/// The response for a path without a page.
+/// Handles a request for a path without a page.
 pub(super) async fn no_page(form: Form) -> Response {
     let sentence = "The dashboard has no page at this path.";
     Refusal::new(StatusCode::NOT_FOUND, "page-unknown", sentence).into_response(form)
 }
 
-/// The response for an unsupported method.
+/// Handles a request with a method that the page does not support.
 pub(super) async fn no_method(form: Form) -> Response {
     let sentence = "The page does not support this method.";
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method-unknown", sentence).into_response(form)

@@ -1,4 +1,4 @@
-//! The response format, from the `Accept` header.
+//! The response format, taken from the `Accept` header.
 
 use std::convert::Infallible;
 
@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use http::header::ACCEPT;
 use http::request::Parts;
 
-/// A response format.
+/// A response format: the first supported format in the `Accept` header, HTML by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Html,

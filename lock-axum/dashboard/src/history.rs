@@ -1,10 +1,11 @@
-//! The last ten minutes of this process by class: waits, holds and refusals, every five seconds.
+//! The last ten minutes of this process: waits, holds and refusals by request class, sampled every
+//! five seconds.
 //!
 //! # Implementation notes
 //!
 //! - A single task takes the samples, whether or not a page is open, because operators look for
-//!   what happened before they opened one. The task ends with the dashboard, which aborts it on
-//!   drop, or with its runtime. The next page view restarts it in the current runtime.
+//!   what happened before they opened a page. The task ends when the dashboard is dropped, or with
+//!   its runtime. In the second case the next page view starts it again, in the current runtime.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,13 +17,14 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// The sampling interval.
+/// The time between two samples.
 const EVERY: Duration = Duration::from_secs(5);
 /// The number of samples in ten minutes.
 pub(super) const KEPT: usize = 120;
-/// The maximum number of classes in a sample: those with the most waits, holds and refusals.
+/// The maximum number of classes in a sample. The classes with the most waits, holds and refusals
+/// are kept.
 const MOST_SAMPLED: usize = 32;
-/// The maximum number of classes shown.
+/// The maximum number of classes on the page.
 const MOST_SHOWN: usize = 8;
 
 /// The samples, and the task that takes them.
@@ -34,12 +36,13 @@ pub(super) struct History {
 
 #[derive(Debug, Default)]
 struct Samples {
-    /// Oldest first.
+    /// The samples by class, oldest first.
     kept: VecDeque<BTreeMap<Arc<str>, Sample>>,
+    /// The refusals by class from the beginning until the last sample.
     refused: BTreeMap<Arc<str>, u64>,
 }
 
-/// Current waits and holds by class, and refusals since the last sample.
+/// Waits and holds in a class at one moment, and refusals since the previous sample.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sample {
     waiting: u64,
@@ -48,12 +51,13 @@ struct Sample {
 }
 
 impl Sample {
+    /// Returns the sum of waits, holds and refusals, by which classes are ranked.
     fn all(self) -> u64 {
         self.waiting + self.holding + self.refused
     }
 }
 
-/// The samples per class, oldest first.
+/// A class's numbers in all samples, oldest first.
 #[derive(Debug, Serialize)]
 pub(super) struct Past {
     pub(super) class: String,
@@ -64,8 +68,8 @@ pub(super) struct Past {
 }
 
 impl History {
-    /// Starts sampling, unless a task is already running. Outside a runtime, the first page view
-    /// starts it.
+    /// Starts the task that takes the samples, unless it is already running. Does nothing outside a
+    /// tokio runtime, so the first page view starts the task later.
     pub(super) fn begin(&self, locks: &Locks) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +84,8 @@ impl History {
         }
     }
 
-    /// Returns the samples of the classes with the most waits, holds and refusals.
+    /// Returns the samples of at most [`MOST_SHOWN`] classes: the classes with the most waits,
+    /// holds and refusals.
     pub(super) fn by_class(&self) -> Vec<Past> {
         let samples = read(&self.samples);
         let mut sums: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
@@ -121,6 +126,7 @@ fn read(samples: &Mutex<Samples>) -> MutexGuard<'_, Samples> {
 }
 
 impl Samples {
+    /// Takes a sample, and drops the oldest if there are [`KEPT`] already.
     fn take(&mut self, locks: &Locks) {
         let mut sample: BTreeMap<Arc<str>, Sample> = BTreeMap::new();
         for status in locks.status_by_class() {

@@ -1,4 +1,5 @@
-//! The dashboard's host names.
+//! The host names under which the dashboard is served, and the check of a request's host and
+//! origin.
 //!
 //! # Implementation notes
 //!
@@ -21,13 +22,15 @@ use super::Board;
 use super::form::Form;
 use super::refusal::Refusal;
 
-/// A dashboard host name, with a port if the port must match.
+/// A host name of the dashboard. If it has a port, a request must have the same port.
 #[derive(Debug, Clone)]
 pub(super) struct Host(Authority);
 
 impl Host {
+    /// Parses a host name of the dashboard, with an optional port.
+    ///
     /// # Panics
-    /// If the text is not a host name with an optional port.
+    /// Panics if the text is not a host name with an optional port.
     #[track_caller]
     pub(super) fn new(text: &str) -> Self {
         let host = text.parse().ok().filter(is_plain);
@@ -39,6 +42,7 @@ impl Host {
         }))
     }
 
+    /// Returns true if `asked`, the host of a request, is this host.
     fn is(&self, asked: &Authority) -> bool {
         let Self(own) = self;
         let has_its_port = own.port().is_none() || own.port_u16() == asked.port_u16();
@@ -46,7 +50,7 @@ impl Host {
     }
 }
 
-/// Whether the authority is a host with an optional port, and nothing else.
+/// Returns true if the authority is a host with an optional port, and nothing else.
 fn is_plain(authority: &Authority) -> bool {
     let has_port = authority.port().is_some() && authority.port_u16().is_some();
     !authority.host().is_empty()
@@ -54,13 +58,13 @@ fn is_plain(authority: &Authority) -> bool {
         && (has_port || authority.port().is_none() && !authority.as_str().ends_with(':'))
 }
 
-/// Returns the host without a trailing dot.
+/// Returns the host without the port and without a trailing dot.
 fn name(authority: &Authority) -> &str {
     let host = authority.host();
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// Whether no other site can have this name.
+/// Returns true if no other site can have this name, because it is `localhost` or an IP address.
 fn is_nobody_else_s(asked: &Authority) -> bool {
     let name = name(asked);
     let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
@@ -76,11 +80,12 @@ fn named<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> impl Iterator<Item = &'a [
     authority.into_iter().chain(headers.get_all(HOST).iter().map(|host| host.as_bytes()))
 }
 
+/// Parses a host with an optional port. Returns `None` if the text is anything else.
 fn read(text: &[u8]) -> Option<Authority> {
     Authority::try_from(text).ok().filter(is_plain)
 }
 
-/// Refuses a request for a name that may belong to another site.
+/// A middleware that refuses a request (421) if its host name may belong to another site.
 pub(super) async fn check(
     State(board): State<Arc<Board>>,
     form: Form,
@@ -105,8 +110,9 @@ pub(super) async fn check(
     Refusal::new(StatusCode::MISDIRECTED_REQUEST, "host-unknown", sentence).into_response(form)
 }
 
-/// Whether the browser reports that the request comes from a page of its own origin. Programs send
-/// neither header: then only the token decides.
+/// Returns true if the browser reports that the request comes from a page of the dashboard's own
+/// origin, or if there is no report. Programs send none, so for them only the token in the form is
+/// checked.
 pub(super) fn is_from_here(uri: &Uri, headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get("sec-fetch-site") {
         return site == "same-origin";

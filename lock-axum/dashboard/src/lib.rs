@@ -1,10 +1,10 @@
-//! Pages for operators that show all locks in a [`Locks`] store, to nest into your router.
+//! An axum router with pages for operators, which show all locks in a [`Locks`] store.
 //!
 //! **The pages have no authentication of their own.** They show lock names and the labels of all
 //! requests to every visitor. Nest them behind your operators' authentication, or serve them on a
-//! separate listener that only operators can reach. They are served at IP addresses, `localhost`
-//! and the [names you add](Dashboard::hosts): any other name could be a site posing as the
-//! dashboard.
+//! separate listener that only operators can reach. They are served only under IP addresses,
+//! `localhost` and the [names you add](Dashboard::hosts), because any other name could belong to a
+//! site that poses as the dashboard.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -50,15 +50,16 @@
 //! | `release` | by POST, if [enabled](Dashboard::allow_release): releases all holds on a lock | |
 //!
 //! The path where the dashboard is nested redirects to `node`; with
-//! [`nest_service`](Router::nest_service) also with a trailing slash. `from` and `most` select a
-//! part of a list: 100 entries by default, at most 1 000. A page with a partial list says so.
+//! [`nest_service`](Router::nest_service) also with a trailing slash. The query parameters `from`
+//! (how many entries to skip) and `most` (how many to show) select a part from a list. The default
+//! is the first 100 entries; `most` is at most 1 000. A page with a partial list says so.
 //!
 //! Each path responds with JSON to `Accept: application/json`, and to `Accept: text/event-stream`
-//! with events that update an open page every second. A single task serves all open pages and ends
-//! when the last page closes. At most 16 *different* pages update at a time; further event streams
-//! are refused (503), and their pages do not update. An event stream ends after 10 seconds and the
-//! browser reconnects: a graceful shutdown of your server waits at most that long, or not at all
-//! with [a token](Dashboard::until).
+//! with events that update an open page every second. A single task renders the updates for all
+//! open pages, and ends when the last page closes. At most 16 *different* pages update at a time.
+//! Further event streams are refused (503), so their pages do not update. An event stream ends
+//! after 10 seconds and the browser reconnects. So a graceful shutdown of your server waits for
+//! open pages at most that long, or not at all with [a token](Dashboard::until).
 //!
 //! The pages work without JavaScript and load nothing from elsewhere, enforced by a content
 //! security policy. With [`redact_names`](lockcore::LocksBuilder::redact_names) they show no lock
@@ -99,12 +100,12 @@ use live::Live;
 use overview::{LastSurvey, Which};
 use turns::Queues;
 
-/// Maximum form size in bytes.
+/// The maximum size in bytes for a submitted form.
 const MAX_FORM: usize = 8 << 10;
 
-/// Pages that show the locks in a [`Locks`] store.
+/// The pages that show the locks in a [`Locks`] store, and their settings.
 ///
-/// They have no authentication: see [the crate documentation](self).
+/// The pages have no authentication: see [the crate documentation](self).
 #[derive(Debug, Clone)]
 pub struct Dashboard {
     locks: Locks,
@@ -114,36 +115,37 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Creates read-only pages.
+    /// Creates a dashboard for `locks`. Its pages are read-only, and served under IP addresses and
+    /// `localhost`.
     pub fn new(locks: Locks) -> Self {
         let end = CancellationToken::new();
         Self { locks, allows_release: false, hosts: Vec::new(), end }
     }
 
-    /// Lets operators release a lock by force, with [`Locks::force_release`]: its holders keep
-    /// running, and only a resource that checks fencing tokens refuses their writes. Off by
-    /// default: the response is then 403.
+    /// Sets whether operators may release a lock by force, with [`Locks::force_release`]. The
+    /// lock's holders keep running, and only a resource that checks fencing tokens refuses their
+    /// writes. Off by default: a release is then refused with 403.
     ///
     /// Each successful release is a `tracing` event at `warn`, with the lock name (unless names are
     /// redacted), the holders' labels, and the browser's address if the router is served [with
     /// it](Router::into_make_service_with_connect_info). Your authentication has to log which
     /// operator it was.
     ///
-    /// The form contains a token that is also in a cookie, so that no other site can submit it for
-    /// a signed-in operator. A request is also refused if the browser reports a foreign origin, or
-    /// if the [host name](Self::hosts) is not the dashboard's.
+    /// The release form contains a token that is also in a cookie, so that no other site can submit
+    /// the form for a signed-in operator. A request is also refused if the browser reports a
+    /// foreign origin, or if the [host name](Self::hosts) is not the dashboard's.
     pub fn allow_release(mut self, allow: bool) -> Self {
         self.allows_release = allow;
         self
     }
 
-    /// Adds host names of the dashboard, each with or without a port. A request for another name is
-    /// refused (421): another site could make its name resolve to the dashboard's address, and a
-    /// browser would then let that site read the pages and submit the form. IP addresses and
-    /// `localhost` are always accepted; by default nothing else is.
+    /// Adds host names under which the dashboard is served, each with or without a port. A request
+    /// for another name is refused (421), because another site could make its own name resolve to
+    /// the dashboard's address, and a browser would then let that site read the pages and submit
+    /// the form. IP addresses and `localhost` are always accepted; by default nothing else is.
     ///
-    /// The name is taken from the `Host` header or, in HTTP/2, from the authority: behind a proxy,
-    /// it may be a name set by the proxy. Repeated calls add names.
+    /// A request's name is in the `Host` header or, in HTTP/2, in the authority. A proxy in front
+    /// of the dashboard may have set another name. Repeated calls add names.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -157,7 +159,7 @@ impl Dashboard {
     /// ```
     ///
     /// # Panics
-    /// If an item is not a host name with an optional port.
+    /// Panics if an item is not a host name with an optional port.
     #[track_caller]
     pub fn hosts<S: AsRef<str>>(mut self, hosts: impl IntoIterator<Item = S>) -> Self {
         for host in hosts {
@@ -166,8 +168,8 @@ impl Dashboard {
         self
     }
 
-    /// Ends the events of open pages when the token is cancelled, so that a graceful shutdown does
-    /// not wait for them: cancel it when the shutdown starts.
+    /// Sets a token whose cancellation ends the event streams of open pages. Cancel it when a
+    /// graceful shutdown starts, so that the shutdown does not wait for open pages.
     ///
     /// ```
     /// # async fn example(listener: tokio::net::TcpListener) -> std::io::Result<()> {
@@ -191,10 +193,10 @@ impl Dashboard {
         self
     }
 
-    /// Returns the routes, to [nest](Router::nest_service) at a path of their own.
+    /// Returns the router with the pages, to [nest](Router::nest_service) at a separate path.
     ///
-    /// Within a tokio runtime, this starts the task that samples the last ten minutes, which ends
-    /// with the routes; outside a runtime, the first page view starts it.
+    /// Within a tokio runtime, this also starts the task that records the last ten minutes; outside
+    /// a runtime, the first page view starts it. The task ends when the router is dropped.
     pub fn into_router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
         let Self { locks, allows_release, hosts, end } = self;
         let (live, survey, queues) = (Live::default(), LastSurvey::default(), Queues::default());
@@ -218,13 +220,13 @@ impl Dashboard {
     }
 }
 
-/// The state shared by all pages.
+/// The state that all pages share.
 #[derive(Debug)]
 struct Board {
     locks: Locks,
     allows_release: bool,
     hosts: Vec<Host>,
-    /// Cancellation ends the events of open pages.
+    /// Ends the event streams of open pages when cancelled.
     end: CancellationToken,
     live: Live,
     survey: LastSurvey,
@@ -232,7 +234,7 @@ struct Board {
     history: History,
 }
 
-/// A live page part.
+/// A page whose content is updated while it is open, with the parameters that select the content.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Topic {
     Node,
@@ -241,7 +243,7 @@ enum Topic {
 }
 
 impl Board {
-    /// Renders the current markup.
+    /// Renders a page's current content.
     async fn render(&self, topic: &Topic) -> Arc<str> {
         match topic {
             Topic::Node => node::fragment(self),
@@ -253,11 +255,13 @@ impl Board {
     }
 }
 
-/// The part of a list to show.
+/// The query parameters for part of a list.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct Part {
+    /// The number of entries to skip.
     from: u32,
+    /// The requested number of entries.
     most: u32,
 }
 
@@ -268,13 +272,14 @@ impl Default for Part {
 }
 
 impl Part {
-    /// The maximum number of entries in a response.
+    /// Returns the requested number of entries, limited to the range from 1 to 1 000.
     fn most(self) -> u32 {
         self.most.clamp(1, 1_000)
     }
 }
 
-/// `GET /`: relative, as all links are, so that the pages work behind a proxy that rewrites paths.
+/// Handles `GET /`: redirects to the page `node`. The target is relative, like all links, so that
+/// the pages work behind a proxy that rewrites paths.
 async fn to_node(OriginalUri(uri): OriginalUri) -> Response {
     let folder = uri.path().rsplit('/').next().unwrap_or_default();
     let node = if folder.is_empty() { "node".to_owned() } else { format!("{folder}/node") };

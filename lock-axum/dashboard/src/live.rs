@@ -1,11 +1,11 @@
-//! Events that update open pages.
+//! The event streams that update open pages.
 //!
 //! # Implementation notes
 //!
-//! - A single task renders each topic once a second, however many pages show it, and ends when no
-//!   page is open. It decides that under the mutex that a page takes to open, so no page is left
-//!   without a task.
-//! - A page that reads slowly skips events: only the last event is kept.
+//! - A single task renders each topic (a page with its parameters) once a second, however many
+//!   visitors see it. The task ends when no page is open. It checks this under the mutex that is
+//!   also locked to open a page, so that no page is left without a task.
+//! - A page that reads slowly misses events, because only the last event is kept.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -26,23 +26,25 @@ use super::form::Form;
 use super::refusal::Refusal;
 use super::{Board, Topic};
 
-/// The time between two events.
+/// The time between two updates of a page.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The interval of keep-alive events, which detect closed pages.
+/// The interval of keep-alive messages, by which closed connections are detected.
 const ALIVE: Duration = Duration::from_secs(5);
-/// The response lifetime: a graceful shutdown of the server waits for it.
+/// How long an event stream lasts at most, because the server's graceful shutdown waits until the
+/// stream ends.
 const LIFE: Duration = Duration::from_secs(10);
-/// The pause before a browser reconnects.
+/// How long a browser waits before it reconnects.
 const RETRY: Duration = Duration::from_millis(500);
-/// Maximum number of topics at a time.
+/// The maximum number of topics that are updated at a time.
 const MAX_TOPICS: usize = 16;
 
-/// The topics of open pages.
+/// The topics of open pages, and the task that renders them.
 #[derive(Debug, Default)]
 pub(super) struct Live(Mutex<Topics>);
 
 #[derive(Debug, Default)]
 struct Topics {
+    /// The sender of each topic's content to the open pages.
     watched: HashMap<Topic, watch::Sender<Arc<str>>>,
     ticker: Option<JoinHandle<()>>,
 }
@@ -53,7 +55,7 @@ impl Live {
     }
 }
 
-/// Streams a topic's events.
+/// Returns an event stream with a topic's content, or a refusal if there are too many topics.
 pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
     let mut topics = board.live.topics();
     topics.watched.retain(|_, sender| sender.receiver_count() > 0);
@@ -64,7 +66,7 @@ pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
     }
     let new = || watch::Sender::new(Arc::from(""));
     let receiver = topics.watched.entry(topic).or_insert_with(new).subscribe();
-    // A panicked task counts as finished, too.
+    // Starts a new task also if the last one has panicked.
     if topics.ticker.as_ref().is_none_or(JoinHandle::is_finished) {
         topics.ticker = Some(tokio::spawn(tick(Arc::clone(board))));
     }
@@ -73,6 +75,7 @@ pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
     Sse::new(changes).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
+/// Returns a topic's events, until the stream has lasted [`LIFE`] or `end` is cancelled.
 fn changes(
     receiver: watch::Receiver<Arc<str>>,
     end: CancellationToken,
@@ -82,12 +85,13 @@ fn changes(
         let changed = timeout_at(last, receiver.changed());
         end.run_until_cancelled(changed).await?.ok()?.ok()?;
         let markup = Arc::clone(&receiver.borrow_and_update());
-        // JSON, because the markup may have any character, and an event may not.
+        // The markup is sent as JSON, because it may contain characters that an event may not.
         let event = Event::default().retry(RETRY).data(serde_json::to_string(&*markup).ok()?);
         Some((Ok(event), (receiver, last, end)))
     })
 }
 
+/// Renders the topics of all open pages once a second, until no page is open.
 async fn tick(board: Arc<Board>) {
     loop {
         sleep(PERIOD).await;

@@ -1,4 +1,4 @@
-//! The lock page: holders and queue.
+//! The page for a lock: its holders and its queue.
 
 use std::sync::Arc;
 
@@ -22,17 +22,18 @@ use super::refusal::Refusal;
 use super::release::{self, Token};
 use super::{Board, Part, Topic};
 
+/// The page's query parameters.
 #[derive(Debug, Deserialize)]
 pub(super) struct Which {
     name: String,
-    /// Whether the lock was just released from this page.
+    /// Set if the page follows a forced release: true if there was anything to release.
     released: Option<bool>,
     #[serde(default)]
     from: u32,
     most: Option<u32>,
 }
 
-/// `GET /lock`
+/// Handles `GET /lock`.
 pub(super) async fn show(
     form: Form,
     headers: HeaderMap,
@@ -69,7 +70,7 @@ pub(super) async fn show(
     release::with_cookie(frame(Page::Lock, &title, parts), token)
 }
 
-/// Renders the live part.
+/// Renders the page part that is updated while the page is open. An error is rendered as text.
 pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Markup {
     match LockView::read(board, name.to_owned(), part).await {
         Ok(view) => view.markup(),
@@ -77,11 +78,12 @@ pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Mar
     }
 }
 
+/// The page's content, also sent as JSON.
 #[derive(Debug, Serialize)]
 struct LockView {
-    /// The name as this process acquires it.
+    /// The lock name as this process passes it to `Locks`.
     name: String,
-    /// The name in the store.
+    /// The lock name in the store, with the namespace.
     lock: String,
     holding: u64,
     holders: Vec<Member>,
@@ -89,40 +91,44 @@ struct LockView {
     waiting: u64,
     from: u32,
     waiters: Vec<Member>,
-    /// Similar busy locks, if this lock is free.
+    /// The names of similar locks that are held or awaited. Empty unless this lock is free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     meant: Vec<String>,
     #[serde(skip)]
     most: u32,
-    /// The release form's token, if releases are allowed.
+    /// The token that a forced release must send, if releases are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     release_token: Option<String>,
 }
 
-/// A holder or a waiter.
+/// A holder or a waiter of the lock.
 #[derive(Debug, Serialize)]
 struct Member {
     member: String,
     label: Option<String>,
     node: Option<String>,
-    /// `host:pid` of the node, if known.
+    /// The process of the node, as `host:pid`, if known.
     process: Option<String>,
     demand: String,
-    /// The time since this member's first request.
+    /// The time since the member's request, in ms. For a holder, this includes the wait.
     age_ms: Option<u64>,
-    /// The remaining lease; 0 for a waiter.
+    /// The remaining lease in ms; 0 for a waiter.
     lease_ms: u64,
+    /// Whether the remaining lease is short, for example because a handed-off lock has not been
+    /// renewed yet.
     is_claim: bool,
-    /// The estimated time until a waiter's turn, at the observed rate.
+    /// The estimated time until the waiter's turn, in ms, at the observed rate of turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     turn_in_ms: Option<u64>,
-    /// How many quorum primaries granted the hold, and how many there are. Omitted for a waiter,
-    /// and without a quorum.
+    /// The number of quorum primaries that report the hold, and the number of all. Omitted for a
+    /// waiter, and without a quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
     primaries: Option<[usize; 2]>,
 }
 
 impl LockView {
+    /// Reads the holders and the waiters from the store: at most `most` of each, after the first
+    /// `from` waiters.
     async fn read(
         board: &Board,
         name: String,
@@ -196,7 +202,7 @@ impl LockView {
         }
     }
 
-    /// Shows which positions are listed, and links to the others.
+    /// Renders which queue positions are shown, with links to the previous and the next positions.
     fn pages(&self) -> Markup {
         let (from, most) = (u64::from(self.from), u64::from(self.most));
         let last = from + self.waiters.len() as u64;
@@ -222,7 +228,8 @@ impl LockView {
 }
 
 impl Member {
-    /// The label (for a member of another program, the whole member text) and the process.
+    /// Renders the member's label and process. A member of another program has no label, so the
+    /// whole member text is shown.
     fn name(&self) -> Markup {
         let label = self.label.as_deref().unwrap_or(&self.member);
         html! {

@@ -1,7 +1,9 @@
-//! Suggestions when the requested name is free: a name copied from a log includes the namespace,
-//! and a name copied from a service's code lacks it.
+//! Suggestions of other names when the requested lock is free. Operators may have copied the name
+//! from a log, where it includes the namespace, or from a service's code, where it lacks the
+//! namespace.
 //!
-//! The page only suggests names: it never acts on a lock that was not named explicitly.
+//! The page only suggests names, because it must never act on a lock that the operator did not
+//! name.
 
 use maud::{Markup, html};
 
@@ -11,7 +13,8 @@ use super::page::{lock_path, text};
 /// The maximum number of suggestions.
 const MOST: usize = 5;
 
-/// Returns suggestions for a free name: similar locks that are held or awaited now.
+/// Returns suggestions for a free name: at most [`MOST`] names of similar locks that are held or
+/// awaited now.
 pub(super) async fn by(board: &Board, name: &str) -> Vec<String> {
     if let Some(short) = board.locks.key_of(name).filter(|short| short != name)
         && let Ok(found) = board.locks.inspect_part(short.as_str(), 0, 1).await
@@ -26,7 +29,7 @@ pub(super) async fn by(board: &Board, name: &str) -> Vec<String> {
     names.filter(ends_so).take(MOST).map(str::to_owned).collect()
 }
 
-/// Renders the question, or nothing.
+/// Renders the question whether one of these names was meant, or nothing if there are none.
 pub(super) fn question(meant: &[String]) -> Markup {
     html! {
         @if !meant.is_empty() {

@@ -1,4 +1,4 @@
-//! The page of this process: connections, waits and holds.
+//! The page of this process: its connections, waits and holds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use super::page::{
 use super::plot::plot;
 use super::{Board, Part, Topic};
 
-/// The maximum number of names per hour on the page; JSON lists all.
+/// The maximum number of hot names that the page lists for an hour. The JSON response lists all.
 const MOST_HOT: usize = 5;
 
-/// `GET /node`
+/// Handles `GET /node`.
 pub(super) async fn show(
     form: Form,
     Query(part): Query<Part>,
@@ -41,11 +41,12 @@ pub(super) async fn show(
     }
 }
 
-/// Renders the live part.
+/// Renders the page part that is updated while the page is open.
 pub(super) fn fragment(board: &Board) -> Markup {
     NodeView::of(board, Part::default()).markup()
 }
 
+/// The page's content, also sent as JSON.
 #[derive(Debug, Serialize)]
 struct NodeView {
     node: String,
@@ -57,14 +58,14 @@ struct NodeView {
     places_lost: u64,
     servers: Vec<Server>,
     classes: Vec<Class>,
-    /// The last ten minutes in the busiest classes: a sample every five seconds.
+    /// The last ten minutes of the busiest classes, with a sample every five seconds.
     past: Vec<Past>,
     hottest: Vec<Hour>,
     from: u32,
     activity: Vec<One>,
 }
 
-/// A connection: null while up, otherwise the reason why it is down.
+/// A connection's state: `down` is null while it is up, otherwise the reason why it is down.
 #[derive(Debug, Serialize)]
 struct Link {
     down: Option<String>,
@@ -89,15 +90,18 @@ struct Class {
     oldest_hold_ms: Option<u64>,
 }
 
-/// The hottest names in one hour.
+/// The hottest lock names in an hour.
 #[derive(Debug, Serialize)]
 struct Hour {
+    /// The time since the hour began, in ms.
     began_ms: u64,
+    /// The names that were refused most often.
     refused: Vec<Hot>,
+    /// The names with the longest waits.
     waited: Vec<Hot>,
 }
 
-/// A hot name, with the number of refusals or the longest wait.
+/// A hot lock name, with the number of refusals or the longest wait.
 #[derive(Debug, Serialize)]
 struct Hot {
     lock: Option<String>,
@@ -108,18 +112,18 @@ struct Hot {
     longest_ms: Option<u64>,
 }
 
-/// A wait or a hold.
+/// A wait or a hold of this process.
 #[derive(Debug, Serialize)]
 struct One {
-    /// The name in the store; null where names are redacted.
+    /// The lock name in the store; null if names are redacted.
     lock: Option<String>,
-    /// The name as this process acquires it.
+    /// The lock name as this process passes it to `Locks`.
     name: Option<String>,
     label: String,
     demand: String,
     class: String,
     state: &'static str,
-    /// The number of waiters ahead.
+    /// The number of waiters ahead in the queue.
     position: Option<u64>,
     age_ms: u64,
 }
@@ -248,7 +252,7 @@ impl One {
     }
 }
 
-/// Renders a class's last ten minutes.
+/// Renders a class's last ten minutes as a table row.
 fn row(past: &Past) -> Markup {
     let Past { class, waiting, holding, refused } = past;
     let times: u64 = refused.iter().sum();

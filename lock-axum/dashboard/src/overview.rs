@@ -23,24 +23,27 @@ use super::refusal::Refusal;
 use super::turns::Queues;
 use super::{Board, Part, Topic};
 
-/// Survey limits.
+/// The maximum number of locks in a survey.
 const MOST_LOCKS: usize = 1_000;
+/// The maximum duration of a survey.
 const LONGEST: Duration = Duration::from_secs(2);
-/// How long a survey is reused, at least, and as a multiple of its duration: however many pages are
-/// open, surveys run at most 20 % of the time.
+/// How long a survey's result is reused at least.
 const FRESH: Duration = Duration::from_secs(2);
+/// How long a survey's result is reused at least, as a multiple of the survey's duration. With 4,
+/// surveys run at most 20 % of the time, however many pages are open.
 const PAUSE: u32 = 4;
-/// Maximum filter length in bytes.
+/// The maximum length of the filter text, in bytes.
 const MAX_TEXT: usize = 512;
 
-/// The last survey. Only one survey runs at a time, and concurrent requests share the result.
+/// The last survey's result: all held or awaited locks. Only one survey runs at a time, and
+/// concurrent requests share the result.
 #[derive(Debug, Default)]
 pub(super) struct LastSurvey {
     last: Mutex<Option<(Instant, Arc<Overview>)>>,
     queues: Queues,
 }
 
-/// The sort order.
+/// The number by which the page sorts locks, highest first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum By {
@@ -51,12 +54,14 @@ enum By {
 }
 
 impl By {
+    /// Each order, with its name in the URL and its title.
     const ALL: [(Self, &str, &str); 3] = [
         (Self::Waiting, "waiting", "Longest queue"),
         (Self::OldestWait, "oldest-wait", "Oldest wait"),
         (Self::OldestHolder, "oldest-holder", "Oldest holder"),
     ];
 
+    /// Returns the number by which this lock is sorted.
     fn of(self, lock: &Busy) -> u64 {
         match self {
             Self::Waiting => lock.waiting,
@@ -66,12 +71,12 @@ impl By {
     }
 }
 
-/// The selection of locks.
+/// The query parameters for filter and order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub(super) struct Which {
     by: By,
-    /// A text in the lock name or the holder's label, case-insensitive.
+    /// Shows only locks with this text in the lock name or the holder's label. Case is ignored.
     has: String,
     from: u32,
     most: u32,
@@ -84,7 +89,7 @@ impl Default for Which {
     }
 }
 
-/// `GET /overview`
+/// Handles `GET /overview`.
 pub(super) async fn show(
     form: Form,
     Query(mut which): Query<Which>,
@@ -107,13 +112,13 @@ pub(super) async fn show(
     frame(Page::Overview, "All locks", parts)
 }
 
-/// Renders the live part.
+/// Renders the page part that is updated while the page is open.
 pub(super) async fn fragment(board: &Board, which: &Which) -> Markup {
     View::of(&*board.survey.read(&board.locks).await, which).markup()
 }
 
 impl Which {
-    /// Renders the forms that change the selection.
+    /// Renders the filter form and the links that change the order.
     fn choices(&self) -> Markup {
         html! {
             form.look.filter action="overview" method="get" {
@@ -136,6 +141,7 @@ impl Which {
         }
     }
 
+    /// Returns the relative URL of this page with the same filter and another order.
     fn path(&self, by: &str) -> String {
         match self.has.as_str() {
             "" => format!("overview?by={by}"),
@@ -144,29 +150,32 @@ impl Which {
     }
 }
 
-/// A survey result.
+/// The result of a survey: the locks, and how the survey ended.
 #[derive(Debug, Serialize)]
 pub(super) struct Overview {
     #[serde(skip)]
     locks: Vec<Busy>,
-    /// Whether all keys were visited.
+    /// Whether the survey has visited all keys in the store.
     is_complete: bool,
-    /// The number of steps, and their duration.
+    /// How many steps the survey took. Each step searches some keys, or inspects some locks.
     steps: u32,
+    /// The survey's duration, in ms.
     took_ms: u64,
-    /// Servers that did not respond.
+    /// The errors of servers that did not respond.
     errors: Vec<String>,
+    /// The last of these errors.
     #[serde(skip)]
     failure: Option<LockError>,
 }
 
+/// The page's content, also sent as JSON.
 #[derive(Debug, Serialize)]
 struct View<'a> {
     #[serde(flatten)]
     overview: &'a Overview,
-    /// The number of locks found.
+    /// The number of locks that the survey has found.
     found: usize,
-    /// The number of locks that match the text.
+    /// The number of these locks that match the filter text.
     matching: usize,
     by: By,
     has: &'a str,
@@ -177,23 +186,27 @@ struct View<'a> {
 /// A held or awaited lock.
 #[derive(Debug, Serialize)]
 struct Busy {
-    /// The name in the store; null where names are redacted.
+    /// The lock name in the store; null if names are redacted.
     lock: Option<String>,
-    /// The name as this process acquires it.
+    /// The lock name as this process passes it to `Locks`.
     name: Option<String>,
     holding: u64,
-    /// The holder whose lease ends first: label, time since the request, lease.
+    /// The label of the holder whose lease ends first.
     holder: Option<String>,
+    /// The time since the request of that holder, in ms, including the wait.
     age_ms: Option<u64>,
+    /// The remaining lease of that holder, in ms.
     lease_ms: Option<u64>,
     waiting: u64,
-    /// How long the next waiter has waited.
+    /// How long the next waiter has waited, in ms.
     next_waits_ms: Option<u64>,
-    /// Upper bound for the time until the next waiter's turn, at the observed rate.
+    /// An upper bound for the time until the next waiter's turn, in ms, at the observed rate of
+    /// turns.
     turn_in_ms: Option<u64>,
 }
 
 impl LastSurvey {
+    /// Returns the last survey's result. Runs a new survey if this result is too old.
     pub(super) async fn read(&self, locks: &Locks) -> Arc<Overview> {
         let mut last = self.last.lock().await;
         if let Some((at, overview)) = &*last
@@ -208,12 +221,13 @@ impl LastSurvey {
 }
 
 impl Overview {
-    /// Returns the names of the locks as this process acquires them, or as they are in the store if
-    /// this process cannot.
+    /// Returns the lock names as this process passes them to `Locks`. For a lock outside the
+    /// process's namespace, this is the name in the store.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.locks.iter().filter_map(|lock| lock.name.as_deref().or(lock.lock.as_deref()))
     }
 
+    /// Runs a survey, within the limits for locks and time.
     async fn read(locks: &Locks, queues: &Queues) -> Self {
         let begun = Instant::now();
         let mut survey = locks.survey();
@@ -301,7 +315,7 @@ impl By {
 
 impl Busy {
     fn of(locks: &Locks, queues: &Queues, BusyLock { lock, inspection, .. }: BusyLock) -> Self {
-        // Only the next waiter is known: several turns between two surveys count as one.
+        // Only the next waiter is known, so several turns between two surveys count as one.
         let turn = match lock.as_deref() {
             Some(lock) => queues.note(lock, 0, inspection.waiters.get(..1).unwrap_or_default()),
             None => None,
@@ -321,7 +335,8 @@ impl Busy {
         }
     }
 
-    /// Whether the lock's name, the key or the holder contains this lower-case text, in any case.
+    /// Returns true if one of the lock's names or the holder contains `text`, in any case. `text`
+    /// must be in lower case.
     fn has(&self, text: &str) -> bool {
         let texts = [&self.name, &self.lock, &self.holder];
         text.is_empty() || texts.into_iter().flatten().any(|of| of.to_lowercase().contains(text))

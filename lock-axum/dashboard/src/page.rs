@@ -1,4 +1,5 @@
-//! The frame, style and script of each page, and how times and foreign texts are displayed.
+//! The frame, style and script of each page, and the display of times and of texts written by
+//! others.
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use lockcore::Demand;
 use maud::{DOCTYPE, Markup, html};
 use serde::Serialize;
 
-/// The page loads only from the same origin and has nothing inline: a label mistaken for markup
-/// could do nothing.
+/// The content security policy of each page. The browser loads content only from the same origin,
+/// and runs no inline scripts, so a label mistaken for markup could do nothing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-/// The pages in the navigation.
+/// Which page is shown, for the mark in the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
     Node,
@@ -26,17 +27,18 @@ pub(super) enum Page {
     Refusal,
 }
 
-/// Page parts, in order.
+/// Page parts, from top to bottom.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// The state when the page was opened.
+    /// Notes about the state when the page was opened, not updated.
     pub(super) notes: Option<Markup>,
-    /// The part that updates while the page is open.
+    /// The part that is updated while the page is open.
     pub(super) live: Option<Markup>,
+    /// The part below, which is not updated.
     pub(super) rest: Option<Markup>,
 }
 
-/// Returns a whole page.
+/// Returns the response with a whole page: the navigation, the title and these parts.
 pub(super) fn frame(page: Page, title: &str, Parts { notes, live, rest }: Parts) -> Response {
     let link = |of: Page, path: &str, text: &str| {
         html! { a href=(path) aria-current=[(of == page).then_some("page")] { (text) } }
@@ -90,25 +92,26 @@ pub(super) fn frame(page: Page, title: &str, Parts { notes, live, rest }: Parts)
     (secured("text/html; charset=utf-8", "no-store"), whole.into_string()).into_response()
 }
 
-/// Returns a JSON response.
+/// Returns the response with this value as JSON.
 pub(super) fn json(value: &impl Serialize) -> Response {
     let text = serde_json::to_string(value).unwrap_or_default();
     (secured("application/json", "no-store"), text).into_response()
 }
 
-/// `GET /dashboard.css`
+/// Handles `GET /dashboard.css`: returns the style sheet.
 pub(super) async fn css() -> Response {
     let text = include_str!("dashboard.css");
     (secured("text/css; charset=utf-8", "no-cache"), text).into_response()
 }
 
-/// `GET /dashboard.js`
+/// Handles `GET /dashboard.js`: returns the script that updates open pages.
 pub(super) async fn js() -> Response {
     let text = include_str!("dashboard.js");
     (secured("text/javascript; charset=utf-8", "no-cache"), text).into_response()
 }
 
-/// The headers of each response.
+/// Returns response headers with this content type and `Cache-Control`, including the security
+/// headers.
 pub(super) fn secured(kind: &'static str, cached: &'static str) -> HeaderMap {
     let headers: [(HeaderName, &str); 6] = [
         (CONTENT_TYPE, kind),
@@ -121,7 +124,8 @@ pub(super) fn secured(kind: &'static str, cached: &'static str) -> HeaderMap {
     headers.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect()
 }
 
-/// A table that scrolls independently, also with the keyboard.
+/// Renders a table that scrolls independently of the page, also with the keyboard. `id` is an HTML
+/// id, and `heads` are the column titles.
 pub(super) fn table(id: &str, title: &str, heads: &[&str], rows: Markup) -> Markup {
     html! {
         section aria-labelledby=(id) {
@@ -136,7 +140,8 @@ pub(super) fn table(id: &str, title: &str, heads: &[&str], rows: Markup) -> Mark
     }
 }
 
-/// Links to a lock's page by the name this process acquires, followed by the name in the store if
+/// Renders a link to a lock's page. `lock` is the name in the store, or `None` if names are
+/// redacted. `name` is the name as this process passes it to `Locks`. The link shows `lock` too if
 /// it differs.
 pub(super) fn lock_link(lock: Option<&str>, name: Option<&str>) -> Markup {
     match (lock, name) {
@@ -149,6 +154,7 @@ pub(super) fn lock_link(lock: Option<&str>, name: Option<&str>) -> Markup {
     }
 }
 
+/// Returns the relative URL of a lock's page, which shows the queue after the first `from` waiters.
 pub(super) fn lock_path(name: &str, from: u64) -> String {
     let mut path = format!("lock?name={}", encoded(name));
     if from > 0 {
@@ -157,7 +163,7 @@ pub(super) fn lock_path(name: &str, from: u64) -> String {
     path
 }
 
-/// Percent-encodes a text as a query value.
+/// Percent-encodes a text for use as a query value.
 pub(super) fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -171,17 +177,18 @@ pub(super) fn encoded(text: &str) -> String {
     encoded
 }
 
-/// Renders a foreign text: control characters are visible, and cannot change the direction of other
-/// text.
+/// Renders a text written by others, such as a label: control characters are visible, and cannot
+/// change the direction of the text around it.
 pub(super) fn text(text: &str) -> Markup {
     html! { bdi { (visible(text)) } }
 }
 
+/// Returns the text with control characters replaced by visible escapes.
 pub(super) fn visible(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            // Also marks that change the direction of what follows.
+            // Invisible characters, such as marks that change the direction of the following text.
             '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => {
                 visible.extend(character.escape_unicode());
             }
@@ -192,7 +199,8 @@ pub(super) fn visible(text: &str) -> String {
     visible
 }
 
-/// Returns a demand for programs and people: `lock`, `read`, or `3/10` for three of ten permits.
+/// Returns a demand as a word for JSON and pages: `lock`, `read`, or `3/10` for three of ten
+/// permits.
 pub(super) fn demand(demand: Demand) -> String {
     match demand {
         Demand::EXCLUSIVE => "lock".to_owned(),
@@ -201,11 +209,12 @@ pub(super) fn demand(demand: Demand) -> String {
     }
 }
 
+/// Converts a duration to whole milliseconds.
 pub(super) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns a time for people, with about two significant units.
+/// Formats milliseconds for people, with one or two units, such as `1 min 01 s`.
 pub(super) fn age(ms: u64) -> String {
     match (ms / 1_000, ms) {
         (0, ms) => format!("{ms} ms"),
@@ -218,16 +227,17 @@ pub(super) fn age(ms: u64) -> String {
     }
 }
 
+/// Formats milliseconds as [`age`] does, and `None` as a dash.
 pub(super) fn optional_age(ms: Option<u64>) -> String {
     ms.map_or_else(|| "–".to_owned(), age)
 }
 
-/// Returns the time since a holder's request, including the wait.
+/// Formats the milliseconds since a holder's request, including the wait, such as `5.0 s ago`.
 pub(super) fn ago(ms: Option<u64>) -> String {
     ms.map_or_else(|| "–".to_owned(), |ms| format!("{} ago", age(ms)))
 }
 
-/// Formats a number with thousands separators.
+/// Formats a number with a narrow space between groups of three digits.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut spaced = String::with_capacity(digits.len() + digits.len() / 3);

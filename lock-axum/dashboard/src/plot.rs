@@ -1,4 +1,4 @@
-//! A small graph of numbers over time, drawn as SVG: no script has to run.
+//! A small graph of numbers over time, drawn as SVG, so that no script has to run.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,12 @@ use maud::{Markup, html};
 use super::history::KEPT;
 use super::page::count;
 
+/// The graph's height in SVG units. A sample is one unit wide.
 const HEIGHT: u64 = 28;
 
-/// Draws the numbers of the last ten minutes, newest on the right, with the highest and the last in
-/// words. The graph is a step function, because each number is a sample at one moment.
+/// Draws the last ten minutes as a graph, newest on the right. `of` names the numbers for screen
+/// readers, and `kind` is the CSS class. The graph is a step function, because each number is a
+/// sample at one moment.
 pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
     let highest = numbers.iter().copied().max().unwrap_or_default();
     let last = numbers.last().copied().unwrap_or_default();
@@ -25,7 +27,8 @@ pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
     }
 }
 
-/// Returns the SVG path for the area under the numbers. Equal neighbours share a step.
+/// Returns the SVG path for the area under the numbers, scaled to `highest`. Equal neighbours share
+/// a step.
 fn stair(numbers: &[u64], highest: u64) -> String {
     let from = KEPT.saturating_sub(numbers.len());
     let mut path = format!("M{from} {HEIGHT}");

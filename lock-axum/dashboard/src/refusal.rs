@@ -1,4 +1,4 @@
-//! Dashboard refusals, as a page or as problem+json.
+//! Refusals by the dashboard, as a page or as problem+json.
 
 use axum::response::{IntoResponse as _, Response};
 use http::header::CONTENT_TYPE;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::form::Form;
 use super::page::{Page, Parts, frame, secured};
 
-/// A refusal, with a code for programs and a sentence for people.
+/// A refused request, with a code for programs and a sentence for people.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: StatusCode,
@@ -23,15 +23,15 @@ impl Refusal {
         Self { status, code, sentence: sentence.into() }
     }
 
-    /// Converts a store error or an invalid name, with the status and code used by the lock layers.
+    /// Creates a refusal from a lock error, such as an invalid name, with the status and code that
+    /// the lock layers use.
     pub(super) fn of_lock(error: LockError) -> Self {
         let sentence = error.to_string();
         let error = lock_tower::LockError::from(error);
         Self { status: error.status(), code: error.cause().code(), sentence }
     }
 
-    /// Returns the response in this format. An event stream is refused as well: its client retries
-    /// later.
+    /// Returns the refusal as a page or, for JSON and for event streams, as problem+json.
     pub(super) fn into_response(self, form: Form) -> Response {
         let Self { status, code, sentence } = self;
         if form == Form::Html {

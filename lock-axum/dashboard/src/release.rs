@@ -1,11 +1,11 @@
-//! The form that releases a lock by force, and its protection against forms of other sites.
+//! The form that releases a lock by force, and its protection against submission by other sites.
 //!
 //! # Implementation notes
 //!
-//! - The token is in the form and in a cookie that other sites cannot set or read. It is not kept
-//!   here: behind a load balancer, another process may receive the form.
-//! - Current browsers report a request's origin, which would be enough; the token protects the
-//!   others.
+//! - The token is in the form and in a cookie that other sites cannot set or read. This process
+//!   does not store it, because behind a load balancer another process may receive the form.
+//! - Current browsers report a request's origin, which would be enough. The token protects users of
+//!   other browsers.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -28,22 +28,23 @@ use super::host::is_from_here;
 use super::page::{self, lock_path};
 use super::refusal::Refusal;
 
-/// The maximum number of holders with logged labels.
+/// The maximum number of holders whose labels are logged at a release.
 const MOST_LOGGED: u32 = 10;
+/// The name of the token's cookie.
 const NAME: &str = "lock-dashboard";
-/// Token length in hexadecimal digits: 128 bits.
+/// The token length in hexadecimal digits, for 128 bits.
 const DIGITS: usize = 32;
 
-/// A browser's token.
+/// The token by which the release form is recognized as opened in the same browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
     text: String,
-    /// Whether the browser already has it.
+    /// Whether the browser has sent the token in its cookie.
     is_known: bool,
 }
 
 impl Token {
-    /// Returns the browser's token, or a new token.
+    /// Returns the token in the browser's cookie, or a new token.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         Self::read(headers).unwrap_or_else(|| {
             let mut text = String::with_capacity(DIGITS);
@@ -53,6 +54,7 @@ impl Token {
         })
     }
 
+    /// Returns the token in the browser's cookie; `None` without a valid cookie.
     fn read(headers: &HeaderMap) -> Option<Self> {
         let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs = cookies.flat_map(|value| value.split(';')).map(str::trim);
@@ -66,7 +68,7 @@ impl Token {
     }
 }
 
-/// Sets the cookie for a new token.
+/// Adds the cookie to the response if the browser does not have the token yet.
 pub(super) fn with_cookie(mut response: Response, token: Option<Token>) -> Response {
     if let Some(Token { text, is_known: false }) = token
         && let Ok(cookie) =
@@ -77,7 +79,8 @@ pub(super) fn with_cookie(mut response: Response, token: Option<Token>) -> Respo
     response
 }
 
-/// Renders the form. Submitting takes a second step, also without JavaScript.
+/// Renders the form that releases the lock with this name. The form has to be unfolded first, so
+/// that one click cannot release the lock. This works without JavaScript.
 pub(super) fn form(name: &str, token: &Token) -> Markup {
     html! {
         details.release {
@@ -96,13 +99,14 @@ pub(super) fn form(name: &str, token: &Token) -> Markup {
     }
 }
 
+/// The fields in the release form.
 #[derive(Debug, Deserialize)]
 pub(super) struct Release {
     name: String,
     token: String,
 }
 
-/// `POST /release`
+/// Handles `POST /release`: releases all holds on a lock by force.
 pub(super) async fn release(
     form: Form,
     State(board): State<Arc<Board>>,
@@ -125,13 +129,14 @@ pub(super) async fn release(
     }
 }
 
-/// Releases all holds on a lock. Returns whether there was any.
+/// Releases all holds on a lock, and logs the release. Returns whether there was any hold. `remote`
+/// is the browser's address, if known.
 async fn release_all(
     board: &Board,
     name: &str,
     remote: Option<SocketAddr>,
 ) -> Result<bool, LockError> {
-    // Read before the release, which deletes the holders from the server.
+    // The holders are read before the release, which deletes them from the server.
     let holders = board.locks.inspect_part(name, 0, MOST_LOGGED).await?.holders;
     let released = board.locks.force_release(name).await?;
     if released {
@@ -146,6 +151,8 @@ async fn release_all(
     Ok(released)
 }
 
+/// Returns the refusal for a release that is switched off, comes from another site or has a wrong
+/// token.
 fn check(board: &Board, (uri, headers): (&Uri, &HeaderMap), token: &str) -> Result<(), Refusal> {
     let refused = |code, sentence: &str| Err(Refusal::new(StatusCode::FORBIDDEN, code, sentence));
     if !board.allows_release {

@@ -1,4 +1,4 @@
-//! Observed queue turns, which estimate how long a waiter still has to wait if the queue keeps
+//! Observed turns in queues. They estimate how long a waiter still has to wait if the queue keeps
 //! moving at the same rate.
 
 use std::collections::HashMap;
@@ -8,16 +8,17 @@ use std::time::Duration;
 use lockcore::operate::Participant;
 use tokio::time::Instant;
 
-/// How long an unwatched queue is kept.
+/// How long turns are kept after their queue was last observed.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 
-/// The watched queues, by lock name and first position shown.
+/// The observed queues, by lock name and first position shown.
 #[derive(Debug, Default)]
 pub(super) struct Queues(Mutex<HashMap<(String, u32), Turns>>);
 
 impl Queues {
-    /// Records the waiters from this position on. Returns the length of a turn after at least two
-    /// turns: the first turn was seen only in part.
+    /// Records a queue's waiters from position `from` on, as observed now. Returns the average
+    /// duration of a turn. Returns `None` before the second turn, because the first was observed
+    /// only in part.
     pub(super) fn note(&self, name: &str, from: u32, waiters: &[Participant]) -> Option<Duration> {
         let now = Instant::now();
         let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,13 +39,18 @@ impl Queues {
     }
 }
 
+/// Observed turns in a queue.
 #[derive(Debug)]
 struct Turns {
+    /// When the queue was first observed.
     began: Instant,
-    /// When the last turn and the last look were.
+    /// When the last turn was observed.
     last: Instant,
+    /// When the queue was last observed.
     seen: Instant,
+    /// The number of turns.
     count: u32,
+    /// The waiters at the last observation, next first.
     waiters: Vec<String>,
 }
 
@@ -53,8 +59,8 @@ impl Turns {
         Self { began: now, last: now, seen: now, count: 0, waiters: Vec::new() }
     }
 
-    /// Takes the present queue, and counts the waiters that were ahead of the new first waiter:
-    /// they were granted the lock, or have left the queue.
+    /// Records the present queue. Each waiter that was ahead of the new first waiter counts as a
+    /// turn, because it was granted the lock or has left the queue.
     fn note(&mut self, waiters: Vec<String>, now: Instant) {
         let first = waiters.first();
         let still = self.waiters.iter().position(|waiter| Some(waiter) == first);
@@ -67,6 +73,7 @@ impl Turns {
         self.waiters = waiters;
     }
 
+    /// Returns the average duration of a turn; `None` before the second turn.
     fn each(&self) -> Option<Duration> {
         (self.count >= 2).then(|| self.last.duration_since(self.began) / self.count)
     }

@@ -1,4 +1,4 @@
-//! Events that update open pages.
+//! The event streams that update open pages.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::{Pages, SOON, read, wait};
 
 const EVENTS: &str = "text/event-stream";
 
-/// Reads the markup from events, in order.
+/// Reads the markup from the events of a response, in order.
 struct Events(BodyDataStream);
 
 impl Events {
@@ -25,7 +25,7 @@ impl Events {
         Self(response.into_body().into_data_stream())
     }
 
-    /// Returns the next event; `None` once the response has ended.
+    /// Returns the markup of the next event; `None` once the response has ended.
     async fn next(&mut self) -> Option<String> {
         loop {
             let chunk = self.0.next().await?.unwrap();
@@ -125,7 +125,7 @@ async fn many_open_pages_cost_the_server_as_much_as_one_and_closed_ones_nothing(
         calls(&CommandStats::read(&mut redis).await.since(&before)) == 0
     })
     .await;
-    // And starts again.
+    // A page that is opened later starts the task again.
     let mut again = Events::of(pages.get("lock?name=key", EVENTS).await);
     assert!(again.next().await.unwrap().contains("Nobody."));
 }
@@ -134,7 +134,7 @@ async fn many_open_pages_cost_the_server_as_much_as_one_and_closed_ones_nothing(
 async fn the_task_of_open_pages_ends_with_the_last_of_them() {
     let locks = Locks::in_memory();
     let pages = Pages::of(&locks);
-    // The node itself has started.
+    // Use a lock first, so that the node has already started its own tasks.
     drop(locks.lock("key").await.unwrap());
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();

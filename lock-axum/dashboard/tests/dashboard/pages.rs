@@ -1,4 +1,4 @@
-//! The pages, as HTML and as JSON.
+//! The content of the pages, as HTML and as JSON.
 
 use std::time::Duration;
 
@@ -341,15 +341,15 @@ async fn a_name_that_is_free_is_asked_about_where_a_lock_of_that_name_is_held() 
     let all = Locks::builder().on_memory(&store).unwrap();
     let _guard = office.lock("seat:14").await.unwrap();
 
-    // With the namespace, which this process knows.
+    // A name with the namespace, which this process knows.
     let pages = Pages::of(&office);
     let page = pages.html("lock?name=office%3Aseat%3A14").await;
     assert!(page.contains("Nobody.") && page.contains("Did you mean"), "{page}");
     assert!(page.contains("href=\"lock?name=seat%3A14\""), "{page}");
     assert_eq!(pages.json("lock?name=office%3Aseat%3A14").await["meant"], json!(["seat:14"]));
-    // Without part of the name.
+    // A name that lacks its first part.
     assert_eq!(pages.json("lock?name=14").await["meant"], json!(["seat:14"]));
-    // Without the namespace, which this process does not know.
+    // A name that lacks the namespace, which this process does not know.
     let pages = Pages::of(&all);
     assert_eq!(pages.json("lock?name=seat%3A14").await["meant"], json!(["office:seat:14"]));
 
@@ -518,7 +518,8 @@ fn a_dashboard_that_is_built_outside_of_a_runtime_takes_samples_from_the_first_l
         .await;
     });
     drop(lasting);
-    // And again in another runtime: the first runtime has ended its task.
+    // The page view in another runtime starts the task again, because the first runtime has ended
+    // it.
     runtime().block_on(async {
         eventually("there is another sample", SOON, async || {
             pages.json("node").await["past"][0]["holding"].as_array().unwrap().len() > 1

@@ -20,7 +20,7 @@ fn switched_on(locks: &Locks) -> Pages {
     Pages::with(Dashboard::new(locks.clone()).hosts(["ops.example"]).allow_release(true))
 }
 
-/// Returns the token in the form, and the matching cookie.
+/// Opens a lock's page, and returns the token in the form and the matching cookie.
 async fn opened(pages: &Pages) -> (String, String) {
     let response = pages.get("lock?name=key", "text/html").await;
     let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
@@ -31,7 +31,7 @@ async fn opened(pages: &Pages) -> (String, String) {
     (rest.split('"').next().unwrap().to_owned(), cookie)
 }
 
-/// Submits the form with these headers.
+/// Submits the release form with this token and these headers.
 async fn send(pages: &Pages, token: &str, headers: &[(&str, &str)]) -> Response {
     let mut request = Request::post("/admin/locks/release")
         .header("host", "ops.example")
@@ -51,7 +51,7 @@ async fn a_dashboard_releases_nothing_unless_it_is_switched_on() {
     let response = pages.get("lock?name=key", "text/html").await;
     assert!(!response.headers().contains_key("set-cookie"));
     assert!(!read(response).await.1.contains("Release"));
-    // Even with a valid token.
+    // A release is refused even with a valid token.
     let token = "0".repeat(32);
     let cookie = format!("lock-dashboard={token}");
     let (status, text) = read(send(&pages, &token, &[("cookie", &cookie)]).await).await;
@@ -92,7 +92,8 @@ async fn a_form_of_this_browser_releases_the_lock_and_leads_back_to_its_page() {
     guard.lost().await;
     assert!(pages.html(&back).await.contains("force-released"));
 
-    // A browser keeps its cookie, and a free lock has nothing to release.
+    // A browser with the cookie keeps its token. A second release finds a free lock, and does
+    // nothing.
     let request = Request::get("/admin/locks/lock?name=key").header("cookie", &cookie);
     let response = pages.ask(request.body(Body::empty()).unwrap()).await;
     assert!(!response.headers().contains_key("set-cookie"));
@@ -100,7 +101,7 @@ async fn a_form_of_this_browser_releases_the_lock_and_leads_back_to_its_page() {
     let headers = [("cookie", &*cookie), ("accept", "application/json")];
     let (status, text) = read(send(&pages, &token, &headers).await).await;
     assert_eq!((status.as_u16(), &*text), (200, r#"{"released":false}"#));
-    // Behind a load balancer, the form may come from another process.
+    // The form is submitted to another dashboard, as it may be behind a load balancer.
     let elsewhere = switched_on(&locks);
     assert_eq!(send(&elsewhere, &token, &[("cookie", &cookie)]).await.status(), 303);
     let seen = pages.json("lock?name=key").await;
@@ -181,7 +182,7 @@ async fn another_site_that_has_its_name_lead_here_reads_and_releases_nothing() {
         form().header("host", "ops.example").header("host", "evil.example"),
         form().header("host", "ops.example@evil.example"),
         form().header("host", ""),
-        // HTTP/2 has the name in the URI.
+        // In HTTP/2 the host name is in the URI.
         form().uri("http://evil.example/admin/locks/release"),
         form().uri("http://evil.example/admin/locks/release").header("host", "ops.example"),
     ] {
@@ -245,7 +246,7 @@ async fn the_origin_is_compared_with_the_host_wherever_the_request_has_it() {
     }
 }
 
-/// A subscriber that keeps the fields of the dashboard's events.
+/// A tracing subscriber that keeps the fields of the dashboard's events.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -281,10 +282,12 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// The events of two forced releases of a lock, of which only the first finds a hold.
+/// Releases a lock by force twice, of which only the first finds a hold, and returns the logged
+/// events.
 async fn logged(locks: Locks, connects: bool) -> Vec<String> {
-    // With a single subscriber, tracing asks the thread that first reaches an event, which may have
-    // no subscriber.
+    // A second subscriber, which is always alive. With a single subscriber, tracing decides once,
+    // on the thread that first logs an event, whether anyone listens, and that thread may have no
+    // subscriber.
     static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
     LazyLock::force(&ANOTHER);
     let log = Log::default();

@@ -56,7 +56,7 @@ pub(crate) async fn read(response: Response) -> (StatusCode, String) {
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// Starts a wait, and returns when the waiter is the last of `length`.
+/// Starts a wait for this key, and returns when the waiter is the last in a queue of `length`.
 pub(crate) async fn wait(
     locks: &Locks,
     key: &str,
