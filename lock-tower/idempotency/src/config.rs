@@ -31,8 +31,8 @@ pub(crate) struct Config {
     pub(crate) store: Arc<dyn ReplayStore>,
     pub(crate) board: Arc<Board>,
     pub(crate) scope: Arc<ScopeOf>,
-    /// The namespace of the locks, which also separates the records of services with a shared
-    /// store.
+    /// The namespace of the locks, if any, which also separates the records of services with a
+    /// shared store.
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) methods: Vec<Method>,
     pub(crate) header: HeaderName,

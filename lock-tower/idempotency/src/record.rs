@@ -28,7 +28,7 @@ impl Record {
         Self { fingerprint, token, started, outcome: None }
     }
 
-    /// Returns the record with this outcome.
+    /// Returns the same record with this outcome added.
     #[must_use]
     pub fn finished(mut self, outcome: Outcome) -> Self {
         self.outcome = Some(outcome);

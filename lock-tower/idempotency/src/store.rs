@@ -59,8 +59,8 @@ pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
     /// The store is unavailable. The outcome may have been written.
     fn finish<'a>(&'a self, key: &'a RecordKey, finish: &'a Finish) -> StoreFuture<'a, Finished>;
 
-    /// Removes the record, because the request did nothing, if the record has this token and no
-    /// outcome.
+    /// Removes the record if it has this token and no outcome. The layer calls this after a request
+    /// that did nothing, so that the next request with the key starts anew.
     ///
     /// # Errors
     /// The store is unavailable. The record may have been removed.

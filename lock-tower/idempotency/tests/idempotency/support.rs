@@ -24,7 +24,7 @@ pub(crate) type Asked = Request<ReadBody<AnyBody>>;
 pub(crate) type Answered = Response<AnyBody>;
 pub(crate) type Service = BoxCloneSyncService<Request<AnyBody>, Answered, Infallible>;
 
-/// A response with its complete body.
+/// The response to a request, with the complete body.
 #[derive(Debug, Clone)]
 pub(crate) struct Got {
     pub(crate) status: u16,
