@@ -47,13 +47,13 @@ fn unreadable(status: StatusCode, sentence: String, form: Form) -> Response {
     Refusal::new(status, "request-unreadable", sentence).into_response(form)
 }
 
-/// Handles a request for a path without a page.
+/// Handles a request for a path without a page, with 404.
 pub(super) async fn no_page(form: Form) -> Response {
     let sentence = "The dashboard has no page at this path.";
     Refusal::new(StatusCode::NOT_FOUND, "page-unknown", sentence).into_response(form)
 }
 
-/// Handles a request with a method that the page does not support.
+/// Handles a request with a method that the page does not support, with 405.
 pub(super) async fn no_method(form: Form) -> Response {
     let sentence = "The page does not support this method.";
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method-unknown", sentence).into_response(form)

@@ -33,7 +33,7 @@ pub(super) struct Which {
     most: Option<u32>,
 }
 
-/// Handles `GET /lock`.
+/// Handles `GET /lock`: returns the page, the JSON or an event stream.
 pub(super) async fn show(
     form: Form,
     headers: HeaderMap,
@@ -70,7 +70,8 @@ pub(super) async fn show(
     release::with_cookie(frame(Page::Lock, &title, parts), token)
 }
 
-/// Renders the page part that is updated while the page is open. An error is rendered as text.
+/// Renders the holders and waiters of the lock. This part is updated while the page is open. An
+/// error is rendered as text.
 pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Markup {
     match LockView::read(board, name.to_owned(), part).await {
         Ok(view) => view.markup(),
@@ -78,10 +79,10 @@ pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Mar
     }
 }
 
-/// The page's content, also sent as JSON.
+/// The content of a lock's page, also sent as JSON.
 #[derive(Debug, Serialize)]
 struct LockView {
-    /// The lock name as this process passes it to `Locks`.
+    /// The lock name as this process passes it to `Locks`, without the namespace.
     name: String,
     /// The lock name in the store, with the namespace.
     lock: String,

@@ -25,7 +25,7 @@ use super::{Board, Part, Topic};
 /// The maximum number of hot names that the page lists for an hour. The JSON response lists all.
 const MOST_HOT: usize = 5;
 
-/// Handles `GET /node`.
+/// Handles `GET /node`: returns the page, the JSON or an event stream.
 pub(super) async fn show(
     form: Form,
     Query(part): Query<Part>,
@@ -41,12 +41,13 @@ pub(super) async fn show(
     }
 }
 
-/// Renders the page part that is updated while the page is open.
+/// Renders the page about this process without its frame. This part is updated while the page is
+/// open.
 pub(super) fn fragment(board: &Board) -> Markup {
     NodeView::of(board, Part::default()).markup()
 }
 
-/// The page's content, also sent as JSON.
+/// The content of the page about this process, also sent as JSON.
 #[derive(Debug, Serialize)]
 struct NodeView {
     node: String,
@@ -117,7 +118,7 @@ struct Hot {
 struct One {
     /// The lock name in the store; null if names are redacted.
     lock: Option<String>,
-    /// The lock name as this process passes it to `Locks`.
+    /// The lock name as this process passes it to `Locks`, without the namespace.
     name: Option<String>,
     label: String,
     demand: String,

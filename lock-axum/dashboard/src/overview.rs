@@ -23,14 +23,14 @@ use super::refusal::Refusal;
 use super::turns::Queues;
 use super::{Board, Part, Topic};
 
-/// The maximum number of locks in a survey.
+/// The maximum number of locks in a survey, which searches the store for held or awaited locks.
 const MOST_LOCKS: usize = 1_000;
-/// The maximum duration of a survey.
+/// The maximum duration of a survey. A survey that takes longer ends without the other locks.
 const LONGEST: Duration = Duration::from_secs(2);
-/// How long a survey's result is reused at least.
+/// How long the locks found by a survey are shown before the next survey may start, at least.
 const FRESH: Duration = Duration::from_secs(2);
-/// How long a survey's result is reused at least, as a multiple of the survey's duration. With 4,
-/// surveys run at most 20 % of the time, however many pages are open.
+/// How long the locks found by a survey are shown at least, as a multiple of the survey's duration.
+/// With 4, surveys run at most 20 % of the time, however many pages are open.
 const PAUSE: u32 = 4;
 /// The maximum length of the filter text, in bytes.
 const MAX_TEXT: usize = 512;
@@ -54,7 +54,7 @@ enum By {
 }
 
 impl By {
-    /// Each order, with its name in the URL and its title.
+    /// Each sort order, with the value of `by` in the URL and the text of the link.
     const ALL: [(Self, &str, &str); 3] = [
         (Self::Waiting, "waiting", "Longest queue"),
         (Self::OldestWait, "oldest-wait", "Oldest wait"),
@@ -89,7 +89,7 @@ impl Default for Which {
     }
 }
 
-/// Handles `GET /overview`.
+/// Handles `GET /overview`: returns the page, the JSON or an event stream.
 pub(super) async fn show(
     form: Form,
     Query(mut which): Query<Which>,
@@ -112,7 +112,7 @@ pub(super) async fn show(
     frame(Page::Overview, "All locks", parts)
 }
 
-/// Renders the page part that is updated while the page is open.
+/// Renders the list of locks, which is updated while the page is open.
 pub(super) async fn fragment(board: &Board, which: &Which) -> Markup {
     View::of(&*board.survey.read(&board.locks).await, which).markup()
 }
@@ -141,7 +141,7 @@ impl Which {
         }
     }
 
-    /// Returns the relative URL of this page with the same filter and another order.
+    /// Returns the relative URL of the overview with this order and the same filter.
     fn path(&self, by: &str) -> String {
         match self.has.as_str() {
             "" => format!("overview?by={by}"),
@@ -150,7 +150,7 @@ impl Which {
     }
 }
 
-/// The result of a survey: the locks, and how the survey ended.
+/// The result of a survey: the held or awaited locks, and how the search for them ended.
 #[derive(Debug, Serialize)]
 pub(super) struct Overview {
     #[serde(skip)]
@@ -161,21 +161,21 @@ pub(super) struct Overview {
     steps: u32,
     /// The survey's duration, in ms.
     took_ms: u64,
-    /// The errors of servers that did not respond.
+    /// The errors of servers that did not respond to the survey.
     errors: Vec<String>,
     /// The last of these errors.
     #[serde(skip)]
     failure: Option<LockError>,
 }
 
-/// The page's content, also sent as JSON.
+/// The content of the overview, also sent as JSON: the locks that match the filter, sorted.
 #[derive(Debug, Serialize)]
 struct View<'a> {
     #[serde(flatten)]
     overview: &'a Overview,
-    /// The number of locks that the survey has found.
+    /// The number of held or awaited locks that were found in the store.
     found: usize,
-    /// The number of these locks that match the filter text.
+    /// The number of found locks that match the filter text.
     matching: usize,
     by: By,
     has: &'a str,
@@ -188,14 +188,16 @@ struct View<'a> {
 struct Busy {
     /// The lock name in the store; null if names are redacted.
     lock: Option<String>,
-    /// The lock name as this process passes it to `Locks`.
+    /// The lock name as this process passes it to `Locks`, without the namespace.
     name: Option<String>,
     holding: u64,
-    /// The label of the holder whose lease ends first.
+    /// The label of the holder whose lease ends first. A holder without a label is shown as in the
+    /// store.
     holder: Option<String>,
-    /// The time since the request of that holder, in ms, including the wait.
+    /// The time since the holder's request, in ms, including the wait. Of the holder whose lease
+    /// ends first.
     age_ms: Option<u64>,
-    /// The remaining lease of that holder, in ms.
+    /// The remaining lease of the holder whose lease ends first, in ms.
     lease_ms: Option<u64>,
     waiting: u64,
     /// How long the next waiter has waited, in ms.

@@ -39,7 +39,7 @@ impl Queues {
     }
 }
 
-/// Observed turns in a queue.
+/// How often and when the first waiter of a queue was seen to change, which is counted as a turn.
 #[derive(Debug)]
 struct Turns {
     /// When the queue was first observed.
