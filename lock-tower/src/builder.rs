@@ -6,7 +6,7 @@ use tower::layer::util::Stack;
 
 use crate::LockLayer;
 
-/// The layers with their default options as methods of [`ServiceBuilder`].
+/// Adds the layers of this crate, with default options, to a [`ServiceBuilder`].
 ///
 /// ```
 /// use lock_tower::{ByPath, ServiceBuilderExt};
@@ -18,12 +18,13 @@ use crate::LockLayer;
 /// # }
 /// ```
 pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
-    /// Adds [`LockLayer::new`].
+    /// Adds a [`LockLayer`], which serves requests of any type with the same key one at a time.
     fn lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<LockLayer<K>, L>> {
         self.builder().layer(LockLayer::new(locks, key))
     }
 
-    /// Adds [`HttpLockLayer::new`](crate::HttpLockLayer::new).
+    /// Adds an [`HttpLockLayer`](crate::HttpLockLayer), which serves HTTP requests with the same
+    /// key one at a time.
     #[cfg(feature = "http")]
     fn http_lock<K>(
         self,
@@ -33,7 +34,8 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
         self.builder().layer(crate::HttpLockLayer::new(locks, key))
     }
 
-    /// Adds [`HttpLockLayer::permits`](crate::HttpLockLayer::permits).
+    /// Adds an [`HttpLockLayer`](crate::HttpLockLayer) that serves at most `limit` requests per key
+    /// at a time; see [`HttpLockLayer::permits`](crate::HttpLockLayer::permits).
     #[cfg(feature = "http")]
     fn http_permit<K, P>(
         self,
@@ -44,13 +46,15 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
         self.builder().layer(crate::HttpLockLayer::permits(locks, key, limit))
     }
 
-    /// Adds [`LockScopeLayer::new`](crate::LockScopeLayer::new).
+    /// Adds a [`LockScopeLayer`](crate::LockScopeLayer), which keeps the locks that extractors and
+    /// handlers acquire from `locks`.
     #[cfg(feature = "http")]
     fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<crate::LockScopeLayer, L>> {
         self.builder().layer(crate::LockScopeLayer::new(locks))
     }
 
-    /// Adds [`DetachLayer::new`](crate::DetachLayer::new).
+    /// Adds a [`DetachLayer`](crate::DetachLayer), which finishes a handler under a lock even if
+    /// the client disconnects. Call this method after the method that adds the lock.
     #[cfg(feature = "http")]
     fn detach(self) -> ServiceBuilder<Stack<crate::DetachLayer, L>> {
         self.builder().layer(crate::DetachLayer::new())
@@ -60,7 +64,7 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
 impl<L> ServiceBuilderExt<L> for ServiceBuilder<L> {}
 
 mod sealed {
-    /// A trait that only `ServiceBuilder` implements.
+    /// Keeps other types than `ServiceBuilder` from implementing `ServiceBuilderExt`.
     pub trait Builder<L>: Sized {
         fn builder(self) -> tower::ServiceBuilder<L>;
     }

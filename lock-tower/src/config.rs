@@ -1,4 +1,4 @@
-//! The options of all layers, and their setters.
+//! The options that all layers have, and the macros for their setters.
 
 use std::fmt;
 
@@ -6,20 +6,21 @@ use lockcore::Locks;
 
 use crate::options::Options;
 
-/// What happens to a running handler when its hold is lost.
+/// What a layer does with a running handler when its lock is lost, so that the store may grant the
+/// lock to another request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLost {
-    /// Drops the handler at the current await point, and refuses the request
-    /// ([`Cause::Lost`](crate::Cause::Lost)). If the handler has finished by then, its response is
-    /// replaced: its writes may overlap with the next holder's.
+    /// The handler is dropped at the current await point, and the request is refused
+    /// ([`Cause::Lost`](crate::Cause::Lost)). If the handler has already finished, the refusal
+    /// replaces its response, because its writes may overlap with the writes of the next holder.
     #[default]
     Stop,
-    /// Lets the handler continue, and sends its response. For handlers that check the
-    /// [`LockHandle`](crate::LockHandle), or whose writes carry the fencing token.
+    /// The handler continues, and its response is sent. For handlers that check the
+    /// [`LockHandle`](crate::LockHandle) themselves, or whose writes carry the fencing token.
     Continue,
 }
 
-/// The settings of a layer, shared by its services.
+/// The settings that all kinds of layers have. The services made by a layer share them.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) locks: Locks,
@@ -60,75 +61,82 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Setters for the options of all layers, for a type with a field `config`.
+/// Defines the setters that all layers have, for a type with a field `config`.
 macro_rules! options {
     () => {
         lockcore::option_setters! { options:
-            /// The maximum wait of a request for its locks, covering all keys acquired together.
-            /// Behind a [`LockScopeLayer`](crate::LockScopeLayer), each extractor and each
-            /// [`RequestLocks::lock`](crate::RequestLocks::lock) has a separate wait. The default
-            /// is 10 s. Zero does not wait.
-            wait,
-            /// Waits without a time limit. Only a client disconnect and the queue limit bound the
+            /// Sets how long a request may wait for its locks; 10 s by default. Zero does not wait:
+            /// the request is refused at once if its key is busy. The time covers all keys that are
+            /// acquired together. Behind a [`LockScopeLayer`](crate::LockScopeLayer), each
+            /// extractor and each [`RequestLocks::lock`](crate::RequestLocks::lock) has a separate
             /// wait.
+            wait,
+            /// Lets requests wait for their locks without a time limit, instead of for the
+            /// [`wait`](Self::wait). Clients that disconnect still leave the queue, and the queue
+            /// limit still refuses requests.
             wait_forever,
-            /// The maximum time to wait for the store, for a request not yet queued. Afterwards the
-            /// request is refused ([`Cause::Unavailable`](crate::Cause::Unavailable), 503), within
-            /// the [wait](Self::wait); once the store has been unavailable for as long, further
-            /// requests are refused at once. The default is the [request
-            /// timeout](lockcore::LocksBuilder::request_timeout), 2 s, and 8 s where a failover may
-            /// help. See [`LockOptions::store_wait`](lockcore::LockOptions::store_wait).
+            /// Sets how long a request that is not queued yet waits for a store that does not
+            /// respond. Then the request is refused
+            /// ([`Cause::Unavailable`](crate::Cause::Unavailable), 503), and further requests are
+            /// refused at once until the store responds again. The [wait](Self::wait) also limits
+            /// this time. The default is the [request
+            /// timeout](lockcore::LocksBuilder::request_timeout), 2 s; over Sentinel and on a Redis
+            /// Cluster at least 8 s, because a failover may help. See
+            /// [`LockOptions::store_wait`](lockcore::LockOptions::store_wait).
             store_wait,
-            /// How long the lock stays held after this process has died; see
-            /// [`LockOptions::lease`](lockcore::LockOptions::lease). The default comes from the
-            /// [`Locks`](lockcore::Locks).
+            /// Sets how long the lock stays held after this process has died. While the process
+            /// lives, it renews the lease. The default comes from the [`Locks`](lockcore::Locks).
+            /// See [`LockOptions::lease`](lockcore::LockOptions::lease).
             lease,
-            /// A lease without renewal. A handler that takes longer loses the hold. See
-            /// [`LockOptions::fixed_lease`](lockcore::LockOptions::fixed_lease).
+            /// Sets a lease that is not renewed, so that a handler that takes longer loses the
+            /// lock. See [`LockOptions::fixed_lease`](lockcore::LockOptions::fixed_lease).
             fixed_lease,
-            /// The maximum number of waiters per key, over all processes. Further requests are
-            /// refused at once. The default comes from the [`Locks`](lockcore::Locks).
+            /// Sets the maximum number of requests that wait for the same key, over all processes.
+            /// Further requests are refused at once ([`Cause::QueueFull`](crate::Cause::QueueFull),
+            /// 429). The default comes from the [`Locks`](lockcore::Locks).
             queue_limit,
-            /// The maximum hold duration. Afterwards the hold is lost, as
-            /// [`on_lost`](Self::on_lost) describes. Under [`Stop`](crate::OnLost::Stop) the
-            /// handler is dropped (a response body in progress ends with an error), and the lock is
-            /// granted to the next waiter at once. Under [`Continue`](crate::OnLost::Continue) the
-            /// work continues, and the lock is granted to the next waiter when the lease expires.
+            /// Sets how long a request may hold its lock. Then the lock is lost, with the effect
+            /// that [`on_lost`](Self::on_lost) sets. Under [`Stop`](crate::OnLost::Stop) the
+            /// handler is dropped (a response body in progress ends with an error), and the next
+            /// waiter is granted the lock at once. Under [`Continue`](crate::OnLost::Continue) the
+            /// handler continues, and the next waiter is granted the lock when the lease expires.
             ///
-            /// An explicit lease, here or in the [`Locks`](lockcore::Locks), may not be longer. The
-            /// default lease is 30 s, or this duration if shorter.
+            /// A lease set here or in the [`Locks`](lockcore::Locks) must not be longer than this
+            /// duration. If no lease is set, it is 30 s, or this duration if shorter.
             max_hold,
-            /// What to do with a request whose key is busy: wait, refuse at once, or wait only
-            /// while no newer request does ([`Cause::Superseded`](crate::Cause::Superseded), 409).
-            /// See [`LockOptions::when_busy`](lockcore::LockOptions::when_busy).
+            /// Sets what a request does if its key is busy: wait, as by default, be refused at
+            /// once, or wait only until a newer request for the key arrives
+            /// ([`Cause::Superseded`](crate::Cause::Superseded), 409). See
+            /// [`LockOptions::when_busy`](lockcore::LockOptions::when_busy).
             when_busy,
         }
 
-        /// Sets several options at once. An unset option keeps its value, or comes from the
+        /// Sets several options at once. An option that is unset in `options` keeps its present
+        /// value. An option that is set nowhere comes from the
         /// [defaults](lockcore::LocksBuilder::defaults) of the [`Locks`](lockcore::Locks), except
-        /// for the wait: its default is 10 s.
+        /// for the wait, which is then 10 s.
         pub fn options(mut self, options: lockcore::LockOptions) -> Self {
             self.config.options = crate::options::Options(options).or(self.config.options);
             self
         }
 
-        /// Sets the request label in [`inspect`](lockcore::Locks::inspect), for operators. At most
-        /// 64 bytes; the rest is cut off.
+        /// Sets the label under which operators see the layer's requests, as holders and waiters,
+        /// in [`inspect`](lockcore::Locks::inspect). Only the first 64 bytes are kept.
         pub fn label(mut self, label: impl AsRef<str>) -> Self {
             self.config.label = Some(label.as_ref().into());
             self
         }
 
-        /// Sets the request class in metrics and in the [`Locks`](lockcore::Locks) status: a use of
-        /// locks with few distinct values, such as a route or "wallet". See
-        /// [`LockRequest::class`](lockcore::LockRequest::class).
+        /// Sets the class by which metrics and the status of the [`Locks`](lockcore::Locks) group
+        /// the layer's requests. A class names a use of locks, such as a route or "wallet"; there
+        /// should be few. See [`LockRequest::class`](lockcore::LockRequest::class).
         pub fn class(mut self, class: impl AsRef<str>) -> Self {
             self.config.class = Some(class.as_ref().into());
             self
         }
 
-        /// Records the labels of current holders in a waiting request's span `acquire`, at the cost
-        /// of an extra request to the server. Off by default. See
+        /// Records in the `tracing` span `acquire` of a waiting request the labels of the requests
+        /// that hold the lock, at the cost of one more request to the server. Off by default. See
         /// [`LockRequest::record_holders`](lockcore::LockRequest::record_holders).
         pub fn record_holders(mut self, records_holders: bool) -> Self {
             self.config.records_holders = records_holders;
@@ -136,24 +144,26 @@ macro_rules! options {
         }
 
         /// Refuses a request at once ([`Cause::WaitTooLong`](crate::Cause::WaitTooLong), 503) if
-        /// the queue is too long to be served within the [wait](Self::wait), judging by past holds
-        /// in the same [class](Self::class). `Retry-After` is then the expected queue time, also
-        /// for requests whose wait times out. Off by default. See
-        /// [`LockRequest::refuse_early`](lockcore::LockRequest::refuse_early).
+        /// its queue is so long that it would hardly be served within the [wait](Self::wait). The
+        /// estimate uses the durations of past holds in the same [class](Self::class).
+        /// `Retry-After` is then the expected queue time, also for requests whose wait times out.
+        /// Off by default. See [`LockRequest::refuse_early`](lockcore::LockRequest::refuse_early).
         pub fn refuse_early(mut self, refuses_early: bool) -> Self {
             self.config.refuses_early = refuses_early;
             self
         }
 
-        /// Sets what happens to the handler when its hold is lost. The default is to stop it.
+        /// Sets what happens to a running handler when its lock is lost. By default the handler is
+        /// [stopped](crate::OnLost::Stop).
         pub fn on_lost(mut self, on_lost: crate::OnLost) -> Self {
             self.config.on_lost = on_lost;
             self
         }
 
-        /// Sends the response before the lock is released. This saves a round trip to the store,
-        /// but a client's next request can then meet its own lock, and a loss discovered only by
-        /// the release is not reported.
+        /// Sends the response without waiting for the release of the lock, if `in_background` is
+        /// true. This saves a round trip to the store. But a client's next request may then wait
+        /// for the lock of its previous request, and a loss discovered only by the release is not
+        /// reported. Off by default.
         pub fn release_in_background(mut self, in_background: bool) -> Self {
             self.config.release_in_background = in_background;
             self
@@ -162,27 +172,31 @@ macro_rules! options {
 }
 pub(crate) use options;
 
-/// Setter for layers that acquire the locks themselves, and so can serve without them.
+/// Defines the setter `fail_open`, for layers that acquire the locks themselves, because only these
+/// can serve a request without its locks.
 macro_rules! fail_open {
     () => {
         /// Serves requests *without* the lock while the lock store is unavailable
-        /// ([`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable): the connection is
+        /// ([`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable)): the connection is
         /// down, or no response arrived within the [request
-        /// timeout](lockcore::LocksBuilder::request_timeout)). The first requests in an outage,
-        /// queued ones included, are served after the [`store_wait`](Self::store_wait); once the
-        /// store has been unavailable for as long, further requests are served at once. Off by
-        /// default: with it, requests with the same key overlap during an outage. Each such request
-        /// is logged at `warn`, and the handler finds no [`LockHandle`](crate::LockHandle).
+        /// timeout](lockcore::LocksBuilder::request_timeout). Off by default, because requests with
+        /// the same key overlap during an outage. Each request served without the lock is logged at
+        /// `warn`, and the handler finds no [`LockHandle`](crate::LockHandle).
         ///
-        /// A server still loading data counts as unavailable. So does a grant acknowledged by fewer
-        /// replicas than [`require_replicas`](lockcore::LocksBuilder::require_replicas) demands: do
-        /// not combine the two options. With
-        /// [`require_fsync`](lockcore::LocksBuilder::require_fsync) each request is refused as
-        /// misconfigured (500).
+        /// The first requests in an outage, including queued requests, are served after the
+        /// [`store_wait`](Self::store_wait). Once the store has been unavailable for this time,
+        /// further requests are served at once.
         ///
-        /// All other errors refuse the request, so that no client can choose to be served without
-        /// the lock: a key of another type under the lock name, a missing permission, a replica, a
-        /// server out of memory, and a server slower than [`wait`](Self::wait) but responsive.
+        /// A server that is still loading its data is unavailable in this sense. So is the store if
+        /// fewer replicas acknowledge a grant than
+        /// [`require_replicas`](lockcore::LocksBuilder::require_replicas) demands: do not combine
+        /// the two options. With [`require_fsync`](lockcore::LocksBuilder::require_fsync) each
+        /// request is refused as misconfigured (500).
+        ///
+        /// All other errors still refuse the request, so that no client can choose to be served
+        /// without the lock: a key of another type under the lock name, a missing permission, a
+        /// replica, a server out of memory, and a server that responds but is slower than the
+        /// [`wait`](Self::wait).
         pub fn fail_open(mut self, fail_open: bool) -> Self {
             self.config.fail_open = fail_open;
             self

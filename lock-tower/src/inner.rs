@@ -1,6 +1,6 @@
-//! The methods of every service in this crate.
+//! Access to the inner service, which all services of this crate provide.
 
-/// Access to the inner service, for a type with a field `inner` of type `S`.
+/// Defines the accessors of the inner service, for a type with a field `inner` of type `S`.
 macro_rules! inner {
     () => {
         /// Returns a reference to the inner service.
@@ -13,7 +13,7 @@ macro_rules! inner {
             &mut self.inner
         }
 
-        /// Returns the inner service.
+        /// Unwraps the inner service.
         pub fn into_inner(self) -> S {
             self.inner
         }

@@ -1,9 +1,10 @@
 //! Tower layers that serve requests with the same key one at a time, in order of arrival, across
 //! processes.
 //!
-//! Two requests for the same order, account or document are served one after the other, wherever
-//! they arrive and in order of arrival. Requests for different objects run in parallel. The locks
-//! come from [lockcore]: fair, fenced, on Redis or in memory.
+//! Put a layer around a service, and say how to read a key from a request: an order, an account, a
+//! document. Requests with the same key then wait for each other, in order of arrival, in whichever
+//! process they arrive. Requests with different keys run in parallel. The locks come from
+//! [lockcore]: they are fair, carry fencing tokens, and live on Redis or in memory.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -54,15 +55,17 @@
 //! time, until the body ends.
 //!
 //! Take `LockScopeLayer` if the key is known only further inside: path parameters, a session, the
-//! body. The `lock-axum` extractors need it: under an `HttpLockLayer` alone a `Locked` or `lock_by`
-//! responds 500, because that layer keeps only the locks acquired by itself.
+//! body. The extractors of lock-axum (`Locked`, `lock_by`) need this layer. Under an
+//! `HttpLockLayer` alone they respond 500, because that layer keeps only the locks that it acquires
+//! itself.
 //!
-//! The rest of this page describes the layers that read the key. In a scope, everything applies
-//! from the moment the handler requests a lock.
+//! The rest of this page describes the layers that read the key. Behind a `LockScopeLayer` the same
+//! applies from the moment when the handler requests a lock.
 //!
 //! # One at a time, readers together, at most *n*
 //!
-//! A request's demand belongs to the key, and all layers follow it:
+//! A demand says how a request locks a name: exclusively, for reading, or with permits. It is set
+//! together with the key, and works in all layers:
 //!
 //! | requests with the same key | set on [`Keys`] | or on an extractor |
 //! |---|---|---|
@@ -74,8 +77,8 @@
 //! sends them: readers do not overtake a waiting exclusive request, and requests for few permits do
 //! not overtake a request for many. See [`Demand`](lockcore::Demand).
 //!
-//! A read lock costs as many round trips as an exclusive lock. If a `GET` takes less time than
-//! these, serve it without a read lock.
+//! A read lock costs as many round trips to the store as an exclusive lock. If a `GET` takes less
+//! time than these, serve it without a read lock.
 //!
 //! # When
 //!
@@ -84,16 +87,16 @@
 //! something slow. For one row of one database, use the database's own lock.
 //!
 //! A lock makes overlap rare, not impossible: a process can be suspended for longer than the lease.
-//! Store the [fencing token](LockHandle::fencing_token) before you read, and write only while it is
-//! still there: see [`lockcore::guide::fencing`]. A token in the write alone does not protect a
-//! handler that reads first.
+//! Store the [fencing token](LockHandle::fencing_token) before you read, and write only while this
+//! token is still stored: see [`lockcore::guide::fencing`]. A token in the write alone does not
+//! protect a handler that reads first.
 //!
 //! # Where in the stack
 //!
 //! From the outside in:
 //!
 //! 1. tracing, request ids
-//! 2. a timeout for the whole request: it also ends the wait
+//! 2. a timeout for the whole request: it also ends the wait for the lock
 //! 3. authentication, authorization, rate limits: an unauthorized client must not hold the lock
 //! 4. **the lock**
 //! 5. [`DetachLayer`], if critical sections must finish after a client disconnect (in a scope:
@@ -107,72 +110,81 @@
 //! 9. the handler
 //!
 //! A layer locks every request it sees. Around a whole router it also locks unknown paths (with 423
-//! in place of 404 while their key is held), OPTIONS and CORS preflights. Put the layers that
+//! instead of 404 while their key is held), OPTIONS and CORS preflights. Put the layers that
 //! respond to such requests outside, let other methods pass with
-//! [`methods`](ExtractKeyExt::methods), or put the layer on the routes that need it (with axum:
-//! `post(pay).route_layer(..)`).
+//! [`methods`](ExtractKeyExt::methods), or put the layer only on the routes that need it (with
+//! axum: `post(pay).route_layer(..)`).
 //!
-//! To switch a layer on and off by a flag, put a [`LockLayer`] into `option_layer`.
-//! [`HttpLockLayer`] changes the body types and has [`enabled`](HttpLockLayer::enabled) for this.
+//! To switch a layer on and off by a flag, put a [`LockLayer`] into tower's `option_layer`. An
+//! [`HttpLockLayer`] does not fit there, because it changes the body types: use
+//! [`enabled`](HttpLockLayer::enabled).
 //!
 //! Put compression and other layers that buffer bodies outside. `LoadShed` outside sheds nothing,
 //! because the lock is always ready. Use the [queue limit](HttpLockLayer::queue_limit) instead.
 //!
 //! # What happens to a request
 //!
-//! **The request waits** in a queue on the store, [at most 10 s](HttpLockLayer::wait) by default. A
-//! client disconnect removes it from the queue at once. Meanwhile the request body is read: on
-//! HTTP/1 up to 64 KiB. While more is unread, a server cannot detect a disconnect, and the request
-//! continues to wait; and the rest *is* read under the lock: read large uploads first, in an outer
-//! layer. On HTTP/2 the body is read [up to 4 MiB](HttpLockLayer::read_ahead), and a request with a
-//! larger body is refused. A client that sends `Expect: 100-continue` receives `100 Continue` when
-//! the wait begins.
+//! **The request waits** in a queue on the store, [at most 10 s](HttpLockLayer::wait) by default.
+//! If the client disconnects, the request leaves the queue at once. Meanwhile the layer reads the
+//! request body. On HTTP/1 it reads up to 64 KiB, because a server cannot detect a disconnect while
+//! body bytes are unread. With a larger body the request waits even after a disconnect, and the
+//! rest of the body is read while the lock is held. So read large uploads first, in an outer layer.
+//! On HTTP/2 the layer reads the body [up to 4 MiB](HttpLockLayer::read_ahead), because unread
+//! bodies block the other requests on the connection. A request with a larger body is refused. A
+//! client that sends `Expect: 100-continue` receives `100 Continue` when the wait begins.
 //!
-//! **The request acquires the lock.** Then the inner service is made ready and called. So an error
-//! from the inner service's `poll_ready` comes from the response future.
+//! **The request acquires the lock.** Then the layer waits until the inner service is ready, and
+//! calls it. So an error from the inner service's `poll_ready` is returned by the response future.
 //!
 //! **The handler runs.** After a client disconnect, servers drop the handler at the current await
-//! point (hyper does, except on HTTP/1 while request bytes are unread), and the lock is released.
-//! With [`DetachLayer`] the handler finishes. If the hold is lost, the handler is stopped, and the
-//! response is 500. [`OnLost::Continue`] leaves the handler running. A panic releases the lock.
+//! point, and the lock is released. (hyper does so, except on HTTP/1 while request bytes are
+//! unread.) With [`DetachLayer`] the handler finishes. If the lock is lost, for example because the
+//! lease could not be renewed, the handler is stopped, and the response is 500.
+//! [`OnLost::Continue`] leaves the handler running. A panic releases the lock.
 //!
-//! **The lock is released** before the response is sent, so that a client's next request never
-//! meets its own lock. The release costs one round trip to the store. If the store reports that the
-//! hold had already ended, the response is replaced by the 500: the handler's work may overlap with
-//! another request. If the store does not respond within half a second, the response is sent, and
-//! the release continues. With [`release_in_background`](HttpLockLayer::release_in_background) the
-//! response does not wait for the release.
+//! **The lock is released** before the response is sent, so that a client's next request does not
+//! wait for the lock of its previous request. The release costs one round trip to the store. If the
+//! store reports that the lock had already been lost, the response is replaced by the 500, because
+//! the handler's work may overlap with another request. If the store does not respond within half a
+//! second, the response is sent, and the release continues. With
+//! [`release_in_background`](HttpLockLayer::release_in_background) the response does not wait for
+//! the release.
 //!
 //! # Caveats
 //!
-//! - **A client that chooses the key chooses which requests wait for it**: see [`ExtractKey`]. A
-//!   path has many spellings: use [`ByPath`] or [`canonical_path`](key::canonical_path).
+//! - **A client that chooses the key chooses which requests wait for it**: see [`ExtractKey`]. The
+//!   same path has many spellings, so take keys from paths with [`ByPath`] or
+//!   [`canonical_path`](key::canonical_path).
 //! - **Nested locks on different keys can deadlock**, until a wait times out. Acquire several keys
-//!   at once with a tuple: the keys are sorted. The same key twice in one request shares one hold,
-//!   unless the first is a guard from [`RequestLocks::guards`], or the second layer is a
-//!   [`LockLayer`] without access to the first handle
-//!   ([`CarryHandle::outer`](lock::CarryHandle::outer)): then the second waits for the first until
-//!   it times out. A lock acquired by the handler from a `Locks` also waits for the request's own
-//!   hold, without a limit unless one is set: use [`LockHandle::reenter`] instead. A demand not
-//!   covered by the request's hold is [refused at once](Clash): it would wait for itself, or for a
-//!   request that waits for it.
+//!   at once with a tuple of extractors: then the keys are locked in sorted order. A second lock on
+//!   the same key in one request shares the first lock, except in two cases: the first is a guard
+//!   from [`RequestLocks::guards`], or the second layer is a [`LockLayer`] that cannot read the
+//!   first handle ([`CarryHandle::outer`](lock::CarryHandle::outer)). Then the second waits for the
+//!   first until the wait times out. A lock that the handler acquires from a `Locks` also waits for
+//!   the request's own lock, without a limit unless one is set: use [`LockHandle::reenter`]
+//!   instead. A second demand that the first lock does not cover, such as exclusive after read, is
+//!   [refused at once](Clash), because the request would wait for itself, or for a request that
+//!   waits for it.
 //! - **HTTP/2 and gRPC** multiplex: a waiting request occupies a stream, not a connection. A server
 //!   usually allows a client 200 streams, and a proxy or a gRPC client has one or a few connections
-//!   for all requests: if waiters took all streams, no other request on the connection would be
+//!   for all requests. If waiters took all streams, no other request on the connection would be
 //!   served. So [at most 100](HttpLockLayer::waiting_per_connection) requests per connection wait,
 //!   if the layer knows the connection: serve with [`PerConnection`](http::PerConnection). With
 //!   tonic, where the connection is unknown, keep the [queue limit](HttpLockLayer::queue_limit)
 //!   well below `max_concurrent_streams`. Bodies of waiting requests are [read
-//!   ahead](HttpLockLayer::read_ahead), because all bodies on a connection share one window: unread
-//!   bodies would take the window from the holder. So the inner service receives a
-//!   [`RequestBody`](http::RequestBody), which contains the part already read. A [`LockLayer`] does
-//!   not read bodies: for HTTP use the other two layers. No layer reads the rest of a body while
-//!   the handler waits for something else.
-//! - **An upgrade** (a WebSocket) ends the hold with the 101 response, and is logged once as a
-//!   warning. Keep a guard from [`LockHandle::reenter`].
-//! - **Held until the body ends** means until the server has taken the last frame. Combine it with
-//!   [`max_hold`](HttpLockLayer::max_hold).
-//! - The futures of all layers must be polled in a tokio runtime with timers.
+//!   ahead](HttpLockLayer::read_ahead), because all bodies on a connection share one flow-control
+//!   window: unread bodies would take the window from the request that holds the lock. So the inner
+//!   service receives a [`RequestBody`](http::RequestBody), which contains the part already read. A
+//!   [`LockLayer`] does not read bodies: for HTTP use the other two layers. No layer reads the rest
+//!   of a body while the handler waits for something else.
+//! - **An upgrade** (a WebSocket) releases the lock with the 101 response, although the socket
+//!   stays open. The first such release is logged as a warning. To keep the lock as long as the
+//!   socket, keep a guard from [`LockHandle::reenter`].
+//! - **[`hold_until_body_end`](HttpLockLayer::hold_until_body_end)** keeps the lock until the
+//!   server has taken the last frame of the body, not until the client has received it. Combine it
+//!   with [`max_hold`](HttpLockLayer::max_hold), because a client that stops reading keeps the
+//!   lock.
+//! - The futures of all layers must be polled in a tokio runtime with timers; outside they panic.
 //!
 //! # gRPC with tonic
 //!
@@ -185,36 +197,40 @@
 //! - A layer reads the key from path and metadata. For a key from the message use a
 //!   [`LockScopeLayer`], and [`RequestLocks`] in the method, after the interceptors:
 //!   `RequestLocks::of(request.extensions())`.
-//! - [`LockError::grpc_trailers`] converts an error to a `tonic::Status` in one line.
+//! - To convert an error to a `tonic::Status`, pass [`LockError::grpc_trailers`] to
+//!   `Status::from_header_map`.
 //! - For streams set [`hold_until_body_end`](HttpLockLayer::hold_until_body_end) and
-//!   [`max_hold`](HttpLockLayer::max_hold). A stream whose hold is lost ends with ABORTED.
+//!   [`max_hold`](HttpLockLayer::max_hold). A stream whose lock is lost ends with ABORTED.
 //! - tonic's own `timeout` and `concurrency_limit_per_connection` are outside all your layers.
-//!   Calls waiting for a lock count against the latter, so they can block calls for other keys. Use
-//!   `tower::limit::ConcurrencyLimitLayer` inside the lock instead.
-//! - The HTTP/2 windows need no settings. [`read_ahead`](HttpLockLayer::read_ahead) bounds how much
-//!   of a waiting call's body is buffered.
+//!   Calls that wait for a lock use up this concurrency limit, so they can block calls for other
+//!   keys. Use `tower::limit::ConcurrencyLimitLayer` inside the lock instead.
+//! - The HTTP/2 flow-control windows can keep their default sizes.
+//!   [`read_ahead`](HttpLockLayer::read_ahead) limits how much of a waiting call's body is
+//!   buffered.
 //!
 //! # Errors
 //!
-//! Every [`Cause`] has a status, a gRPC code and a [machine-readable name](Cause::code): see
-//! [`Refusals`]. The typed [`LockError`] is in the refusal's extensions, so that outer layers can
-//! distinguish a refusal from a handler's response.
+//! Every refusal has a [`Cause`], with an HTTP status, a gRPC code and a [machine-readable
+//! name](Cause::code): see [`Refusals`]. The typed [`LockError`] is in the extensions of the
+//! response, so that outer layers can distinguish a refusal from a handler's response.
 //!
 //! # Overload
 //!
-//! With [`refuse_early`](HttpLockLayer::refuse_early) a request unlikely to be served within its
-//! wait is refused at once, and with [`deadline_from`](HttpLockLayer::deadline_from) no request
-//! waits longer than its caller: it is refused like a timed-out wait, with 423, or 429 for permits.
-//! [`when_busy`](HttpLockLayer::when_busy) refuses requests for a busy key, or lets only the newest
-//! of them wait. See [`lockcore::guide::overload`].
+//! With [`refuse_early`](HttpLockLayer::refuse_early) a request that would hardly be served within
+//! its wait is refused at once. With [`deadline_from`](HttpLockLayer::deadline_from) no request
+//! waits longer than its caller: it is then refused like a request whose wait timed out, with 423,
+//! or 429 for permits. [`when_busy`](HttpLockLayer::when_busy) refuses requests for a busy key, or
+//! lets only the newest of them wait. See [`lockcore::guide::overload`].
 //!
 //! # Observability
 //!
-//! The layers emit one `tracing` event for each request that needs a lock, at `debug`: `wait_ms`,
-//! `hold_ms`, `position` (the number of waiters ahead when it was queued), `token` and `outcome`
-//! (`served`, a cause code, `unlocked` or `cancelled`). lockcore's own events contain the key,
-//! unless redacted. For clients there is [`server_timing`](HttpLockLayer::server_timing), for
-//! handlers [`LockHandle::waited`] and [`LockHandle::position`]. A [`class`](HttpLockLayer::class)
+//! The layers emit one `tracing` event for each request that needs a lock, at `debug`. The fields
+//! are `wait_ms`, `hold_ms`, `position` (the number of waiters ahead when the request was queued),
+//! `token` and `outcome`. The outcome is `served`, the code of a cause, `cancelled` for a dropped
+//! request, or `unlocked` for a request served without the lock under
+//! [`fail_open`](HttpLockLayer::fail_open). lockcore's own events contain the key, unless redacted.
+//! For clients there is [`server_timing`](HttpLockLayer::server_timing), for handlers
+//! [`LockHandle::waited`] and [`LockHandle::position`]. A [`class`](HttpLockLayer::class)
 //! distinguishes uses of locks in lockcore's metrics.
 //!
 //! # Features
@@ -228,7 +244,7 @@
 //! [lockcore]: https://docs.rs/lockcore
 // On docs.rs, each item shows the required feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Some request state is read only by the layers for HTTP.
+// Without `http`, some state of a request is written but never read.
 #![cfg_attr(not(feature = "http"), allow(dead_code))]
 
 mod builder;

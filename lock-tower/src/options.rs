@@ -1,28 +1,32 @@
-//! Acquisition options: set by the layer for all requests, or by a key for a single request.
+//! The options of an acquisition, set by the layer for all requests, or with a key for a single
+//! request.
 
 use std::time::Duration;
 
 pub(crate) use lockcore::Wait;
 use lockcore::{LockOptions, LockRequest};
 
-/// The default maximum wait: every request has a waiting client.
+/// How long a request waits for its locks by default. There is a limit because a client waits for
+/// each request.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
-/// Acquisition options. Unset options come from the next source: key, layer, `Locks` defaults.
+/// The options of an acquisition, such as wait and lease. An unset option is taken from the next
+/// source: first the key, then the layer, then the defaults of the `Locks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Options(pub(crate) LockOptions);
 
 impl Options {
-    /// Fills the unset options from `other`.
+    /// Returns these options, with each unset option taken from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self(self.0.or(other.0))
     }
 
+    /// Returns the maximum wait, or [`DEFAULT_WAIT`] if unset.
     pub(crate) fn wait(self) -> Wait {
         self.0.get_wait().unwrap_or(Wait::AtMost(DEFAULT_WAIT))
     }
 
-    /// Applies these options to `request`.
+    /// Sets these options on `request`.
     pub(crate) fn apply(self, request: LockRequest) -> LockRequest {
         request.options(self.0)
     }
