@@ -1,5 +1,5 @@
-//! `LockLayer`, for services with any request type, and the state machine for requests whose key is
-//! known at the layer.
+//! `LockLayer`, for services with any request type, and `Locking`, the state machine that waits for
+//! a request's locks and calls the inner service; the layer for HTTP uses it too.
 
 mod call;
 pub(crate) mod carry;

@@ -1,4 +1,4 @@
-//! The work after a layer has acquired the lock: make the inner service ready, then call it.
+//! The work that a layer does under the lock: wait until the inner service is ready, then call it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,7 +8,8 @@ use tower::Service;
 
 use crate::hold::section::{PollStep, Step, Work};
 
-/// A service and a request for it, then the response future.
+/// A call of the inner service: the service and the request until the service is ready, then the
+/// response future.
 #[pin_project(project = CallProjection)]
 pub(crate) enum ServiceCall<S: Service<Req>, Req> {
     Readying { caller: Option<(S, Req)>, is_ready: bool },
@@ -20,7 +21,7 @@ impl<S: Service<Req>, Req> ServiceCall<S, Req> {
         Self::Readying { caller, is_ready: false }
     }
 
-    /// Returns the request, until the service is called.
+    /// Returns the request; `None` once the service has been called with it.
     pub(crate) fn request(self: Pin<&mut Self>) -> Option<&mut Req> {
         match self.project() {
             CallProjection::Readying { caller, .. } => caller.as_mut().map(|(_, request)| request),
@@ -30,7 +31,8 @@ impl<S: Service<Req>, Req> ServiceCall<S, Req> {
 }
 
 impl<S: Service<Req>, Req> Work for ServiceCall<S, Req> {
-    /// The service is ready: a section whose hold is lost by now does not call it.
+    /// Returned when the service has become ready, so that the section checks for a lost lock
+    /// before the service is called.
     type More = ();
     type Output = S::Response;
     type Error = S::Error;

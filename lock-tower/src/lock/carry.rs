@@ -1,22 +1,25 @@
-//! The trait through which a request carries a handle.
+//! How a request carries the handle of its lock to the inner service.
 
 use std::sync::Arc;
 
 use crate::hold::handle::LockHandle;
 use crate::hold::registry::HoldRegistry;
 
-/// Puts the [`LockHandle`] where the inner service finds it.
+/// Stores the [`LockHandle`] in the request, where the inner service finds it. Given to
+/// [`LockLayer::carry`](crate::LockLayer::carry).
 ///
-/// `()` does nothing, [`InExtensions`](crate::http::InExtensions) is for HTTP requests, and a
-/// closure `Fn(&mut Request, LockHandle)` is for your own request types.
+/// Use [`InExtensions`](crate::http::InExtensions) for HTTP requests, and a closure
+/// `Fn(&mut Request, LockHandle)` for your own request types. `()` stores nothing.
 pub trait CarryHandle<Req> {
-    /// Returns the request's hold from an outer layer. A lock with the same key is then shared.
+    /// Returns the handle that an outer layer stored in `request`; `None` if there is none. With
+    /// this handle, a second lock on the same key shares the first lock instead of waiting for it.
+    /// Always `None` for closures and `()`.
     fn outer(&self, request: &Req) -> Option<LockHandle>;
 
-    /// Stores the handle in the request.
+    /// Stores the handle of the acquired lock in the request.
     fn carry(&self, request: &mut Req, handle: LockHandle);
 
-    /// Returns all the request's holds.
+    /// Returns the registry of the locks that the request has acquired; `None` if it has no handle.
     #[doc(hidden)]
     fn holds(&self, request: &Req) -> Option<Arc<HoldRegistry>> {
         self.outer(request).map(|handle| Arc::clone(handle.request()))

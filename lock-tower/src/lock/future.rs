@@ -1,4 +1,4 @@
-//! The response future for any request type.
+//! The response future of `LockLayer`'s service.
 
 use std::fmt;
 use std::future::Future;
@@ -19,8 +19,8 @@ use crate::refusal::LockError;
 /// Panics outside a tokio runtime with timers, if the request needs a lock.
 ///
 /// # Cancel safety
-/// Dropping the future during the wait leaves the queue. Dropping it while the inner service runs
-/// drops the inner future, and releases the lock.
+/// Dropping the future while the request waits takes the request out of the queue. Dropping it
+/// while the inner service runs drops the inner future, and releases the lock.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct LockFuture<S, Req, C = ()>

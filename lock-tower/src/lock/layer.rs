@@ -12,9 +12,10 @@ use crate::lock::service::Lock;
 /// Serves requests with the same key one at a time, in order of arrival across all processes; for
 /// services with any request type.
 ///
-/// The response is unchanged. The lock is held until the response is ready. A refusal is a service
-/// error, so the error type must convert from a [`LockError`](crate::LockError), as
-/// `tower::BoxError` does. In HTTP [`HttpLockLayer`](crate::HttpLockLayer) responds instead.
+/// The response is unchanged. The lock is held until the response is ready. A refused request fails
+/// with a service error, so the error type must convert from a [`LockError`](crate::LockError), as
+/// `tower::BoxError` does. For HTTP there is [`HttpLockLayer`](crate::HttpLockLayer), which refuses
+/// with a response instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -38,11 +39,11 @@ use crate::lock::service::Lock;
 /// # }
 /// ```
 ///
-/// `tower`'s `option_layer` takes this layer. For the same purpose
-/// [`HttpLockLayer`](crate::HttpLockLayer) has a method:
-/// [`enabled`](crate::HttpLockLayer::enabled).
+/// To switch this layer on and off, put it into `tower`'s `option_layer`.
+/// [`HttpLockLayer`](crate::HttpLockLayer) has the method
+/// [`enabled`](crate::HttpLockLayer::enabled) for this.
 ///
-/// An infallible service cannot refuse, so it does not compile under this layer:
+/// A service that cannot fail cannot refuse a request, so it does not compile under this layer:
 ///
 /// ```compile_fail,E0277
 /// # async fn wrong(locks: lockcore::Locks) {
@@ -63,8 +64,8 @@ pub struct LockLayer<K, C = ()> {
 }
 
 impl<K> LockLayer<K> {
-    /// Locks the keys of each request, as read by `key` ([`ExtractKey`](crate::ExtractKey)), on
-    /// `locks`.
+    /// Creates a layer that locks, on `locks`, the keys that the extractor `key`
+    /// ([`ExtractKey`](crate::ExtractKey)) reads from each request.
     pub fn new(locks: Locks, key: K) -> Self {
         Self { config: Config::new(locks), key: Arc::new(key), carry: () }
     }
@@ -74,10 +75,13 @@ impl<K, C> LockLayer<K, C> {
     options!();
     fail_open!();
 
-    /// Puts the [`LockHandle`](crate::LockHandle) into the request: a closure
-    /// `Fn(&mut Request, LockHandle)`, or [`InExtensions`](crate::http::InExtensions) for HTTP
-    /// requests. With a closure, or without this option, a second layer with the same key waits for
-    /// this layer until it times out.
+    /// Sets how the [`LockHandle`](crate::LockHandle) is stored in the request for the inner
+    /// service: `carry` is a closure `Fn(&mut Request, LockHandle)`, or
+    /// [`InExtensions`](crate::http::InExtensions) for HTTP requests. By default the handle is not
+    /// stored.
+    ///
+    /// With a closure, or without this option, a second layer with the same key does not find the
+    /// handle: it waits for this layer's lock until the wait times out.
     pub fn carry<D>(self, carry: D) -> LockLayer<K, D> {
         LockLayer { config: self.config, key: self.key, carry }
     }

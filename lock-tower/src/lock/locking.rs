@@ -1,5 +1,5 @@
-//! The state machine for a request whose key is known: acquire, make the inner service ready, call
-//! it, release.
+//! The state machine of a request whose key the layer knows: acquire the locks, make the inner
+//! service ready, call it, release the locks.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,21 +19,24 @@ use crate::lock::call::ServiceCall;
 use crate::lock::carry::CarryHandle;
 use crate::refusal::LockError;
 
-/// The state machine behind the futures of [`Lock`](crate::lock::Lock) and `HttpLock`.
+/// A request on the way through a [`Lock`](crate::lock::Lock) or an `HttpLock`. The response
+/// futures of both are wrappers around this type.
 #[pin_project]
 pub(crate) struct Locking<S: Service<Req>, Req, C> {
     #[pin]
     state: LockingState<S, Req>,
     carry: C,
+    /// Returns true if the locks stay held after this response, until the end of its body.
     outlives: fn(&S::Response, &LayerHolds) -> bool,
 }
 
 #[pin_project(project = LockingProjection)]
 #[allow(clippy::large_enum_variant, reason = "a box would cost an allocation on every request")]
 enum LockingState<S: Service<Req>, Req> {
-    /// The request needs no lock, and the inner service was ready.
+    /// The request needs no lock, and the inner service has been called.
     Passing(#[pin] S::Future),
-    /// The inner service has failed, or the request has no valid key.
+    /// The result is known before a lock is acquired: the inner service failed to become ready, or
+    /// the key is invalid. `None` once the request is over.
     Ended(Option<End<S::Response, S::Error>>),
     Acquiring {
         #[pin]
@@ -45,7 +48,9 @@ enum LockingState<S: Service<Req>, Req> {
 }
 
 impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
-    /// Begins the request. Inlined, like its callers, so that the state is built in place.
+    /// Begins a request: waits for `keys`, or calls the inner service at once if there are none.
+    /// `place` is the request's slot among the waiting requests on its connection. Inlined, like
+    /// its callers, so that the state is built in place.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "they are the parts of a layer and its request")]
     pub(crate) fn new(
@@ -57,7 +62,7 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
         place: Option<Place>,
         outlives: fn(&S::Response, &LayerHolds) -> bool,
     ) -> Self {
-        // First, because a request without a lock must cost next to nothing.
+        // Checked first, because a request without a lock must cost next to nothing.
         if let Ok(None) = keys {
             return Self { state: LockingState::pass(inner, request, outlives), carry, outlives };
         }
@@ -78,8 +83,9 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
 }
 
 impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
-    /// Calls a ready service in place, without a clone. A service that is not ready is moved out,
-    /// because it keeps its position in the queue in which it waits; a fresh clone replaces it.
+    /// Calls the inner service for a request without a lock. A ready service is called in place,
+    /// without a clone. A service that is not ready is moved into the future, because it keeps its
+    /// position in its own queue; a fresh clone replaces it.
     #[inline(always)]
     fn pass(inner: &mut S, request: Req, outlives: fn(&S::Response, &LayerHolds) -> bool) -> Self {
         match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
@@ -89,7 +95,8 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
         }
     }
 
-    /// Calls a service that is not ready. A separate function, so that `pass` stays small.
+    /// Moves a service that is not ready into a section, which calls it later. A separate function,
+    /// so that `pass` stays small.
     #[cold]
     fn pass_later(
         inner: &mut S,
@@ -103,7 +110,8 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
 }
 
 impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
-    /// Polls a request without a lock: only the inner future. `None` for all other requests.
+    /// Polls the inner future of a request without a lock. Returns `None` for all other requests,
+    /// which need [`poll`](Self::poll).
     #[inline(always)]
     pub(crate) fn poll_passing(
         self: Pin<&mut Self>,
@@ -115,7 +123,8 @@ impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
         }
     }
 
-    /// Returns the request, while it waits for a lock or for the inner service.
+    /// Returns the request while it waits for a lock or for the inner service to become ready;
+    /// `None` afterwards.
     pub(crate) fn waiting(self: Pin<&mut Self>) -> Option<&mut Req> {
         match self.project().state.project() {
             LockingProjection::Acquiring { caller, .. } => {
@@ -126,7 +135,8 @@ impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
         }
     }
 
-    /// Ends a wait: leaves the queue, and releases the acquired locks.
+    /// Ends the wait, and refuses the request with `error`: leaves the queue, and releases the
+    /// locks acquired so far.
     pub(crate) fn refuse(self: Pin<&mut Self>, error: LockError) -> End<S::Response, S::Error> {
         let mut this = self.project();
         let layer_holds = match this.state.as_mut().project() {
@@ -187,7 +197,7 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
     }
 }
 
-/// Ends a request that passes without a lock.
+/// Returns the end of a request without a lock, which has the inner service's result.
 fn over<T, E>(result: Result<T, E>) -> End<T, E> {
     End { result: result.map_err(Failure::Inner), layer_holds: LayerHolds::default() }
 }
