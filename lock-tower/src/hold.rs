@@ -1,8 +1,9 @@
-//! The holds of a request, and the work under them.
+//! The locks that a request holds, and the work that runs under them. A hold is a granted lock,
+//! from its grant to its release or loss.
 //!
-//! `AcquireKeys` acquires the locks of a request. The holds go into the request's `HoldRegistry`,
-//! one `HoldRecord` each. A layer keeps its holds as `LayerHolds`, and a `Section` runs the layer's
-//! work under these. A `LockHandle` gives the handler access to a hold.
+//! `AcquireKeys` waits for the locks of a request. Each granted lock becomes a `HoldRecord` in the
+//! request's `HoldRegistry`. `LayerHolds` are the locks that one layer keeps and releases, and a
+//! `Section` runs the layer's work under them. A `LockHandle` gives the handler access to a lock.
 
 pub(crate) mod acquire;
 #[cfg(feature = "http")]

@@ -21,47 +21,52 @@ use crate::key::{KeyDemand, KeyError, Resolved, Sorted};
 use crate::options::{Options, Wait};
 use crate::refusal::LockError;
 
-/// Acquires the locks one after the other. Dropping the future leaves the queue and releases the
-/// locks acquired so far.
+/// Acquires the locks of a request one after the other, in sorted order. Dropping the future leaves
+/// the queue and releases the locks acquired so far.
 #[pin_project]
 pub(crate) struct AcquireKeys {
     config: Arc<Config>,
     keys: Sorted,
     options: Options,
-    /// The request's own label; without it, the layer's is used.
+    /// The label that the extractor set for this request; `None` for the layer's label.
     label: Option<Box<str>>,
-    /// The request's own class; without it, the layer's is used.
+    /// The class that the extractor set for this request; `None` for the layer's class.
     class: Option<Box<str>>,
-    /// Whether to refuse a request whose wait would be too long.
+    /// True if the request is refused at once when its wait would probably be too long.
     refuses_early: bool,
-    /// When the wait ends, regardless of the options.
+    /// When the wait ends at the latest, whatever wait the options set.
     deadline: Option<Instant>,
-    /// When the first acquire began: the wait covers all keys together.
+    /// When the first acquire began. The maximum wait is measured from here, because it covers all
+    /// keys together.
     began: Option<Instant>,
-    /// The request's existing holds.
+    /// The registry of the locks that the request has already; `None` if no outer layer has made
+    /// one.
     holds: Option<Arc<HoldRegistry>>,
-    /// The slot among waiting requests on the same connection.
+    /// The request's slot among the waiting requests on the same HTTP/2 connection.
     place: Option<Place>,
     acquired: AcquiredKeys,
+    /// The key that `acquire` waits for.
     current: Option<KeyDemand>,
     #[pin]
     acquire: Option<Acquire>,
-    /// The longest queue ahead when the request was queued.
+    /// The number of waiters ahead when the request was queued; for several locks, the largest.
     position: Option<u64>,
-    /// The losses of the acquired locks, during the wait for the next lock.
+    /// A future for each acquired lock, which completes when the lock is lost. Watched while the
+    /// request waits for the next lock.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-/// Keys with their guards, in the order of acquisition.
+/// The locks acquired so far, in the order of acquisition.
 #[derive(Default)]
 pub(crate) struct AcquiredKeys {
-    /// Most requests acquire a single lock, which needs no allocation here.
+    /// The first lock. It has a separate field because most requests acquire a single lock, which
+    /// then needs no allocation here.
     first: Option<Granted>,
     rest: VecDeque<Granted>,
 }
 
 impl AcquiredKeys {
-    /// Returns the last hold's token.
+    /// Returns the fencing token of the last acquired lock; `None` if there is none.
     pub(crate) fn last_token(&self) -> Option<u64> {
         let last = self.rest.back().or(self.first.as_ref())?;
         Some(last.guard.fencing_token().get())
@@ -88,7 +93,8 @@ impl Iterator for AcquiredKeys {
 }
 
 impl AcquireKeys {
-    /// Acquires the keys of `asked`. Options unset in the request come from the layer.
+    /// Creates the future that acquires the keys of `asked`. Options that `asked` leaves unset come
+    /// from the layer's `config`. A lock in `holds` is shared instead of acquired again.
     pub(crate) fn new(
         asked: Resolved,
         config: &Arc<Config>,
@@ -119,20 +125,21 @@ impl AcquireKeys {
         &self.config
     }
 
-    /// The number of waiters ahead when the request was queued. For several locks, the longest
-    /// queue counts.
+    /// Returns the number of waiters ahead when the request was queued, for several locks the
+    /// largest; `None` if it was never queued.
     pub(crate) fn position(&self) -> Option<u64> {
         self.position
     }
 
-    /// Returns the request's hold registry; a new registry if none exists.
+    /// Returns the registry for the request's locks, or a new registry if no outer layer has made
+    /// one.
     pub(crate) fn holds(&self) -> Arc<HoldRegistry> {
         self.holds.clone().unwrap_or_default()
     }
 
-    /// Returns the guards of all keys, once acquired. Earlier locks are held while later locks are
-    /// awaited; if a lock is lost meanwhile, the request is refused, unless the layer lets work
-    /// continue.
+    /// Waits until all keys are locked, and returns them with their guards. Earlier locks are held
+    /// while the request waits for later locks. If an earlier lock is lost meanwhile, the request
+    /// is refused, unless the layer is set to [`OnLost::Continue`].
     pub(crate) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -156,7 +163,8 @@ impl AcquireKeys {
                 };
                 this.acquire.set(None);
                 this.place.as_mut().map(Place::end_acquire);
-                // Also if this lock was granted before the loss was noticed: no work begins then.
+                // An earlier lock may be lost although this lock has just been granted. Then no
+                // work begins.
                 if stops && this.acquired.granted().any(|granted| granted.guard.is_lost()) {
                     return Poll::Ready(Err(LockError::lost_before()));
                 }
@@ -202,7 +210,7 @@ impl AcquireKeys {
     }
 }
 
-/// Whether an acquired lock is lost; watches the locks if not.
+/// Returns true if an acquired lock is lost. Otherwise the task is woken when one is lost.
 fn is_one_lost(
     acquired: &AcquiredKeys,
     losses: &mut Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -213,11 +221,13 @@ fn is_one_lost(
     losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 
-/// Returns a guard on an existing hold of the request that covers the demand.
+/// Returns another guard on a lock that the request holds already, if the lock has the key and
+/// covers the demand of `want`. Returns `Ok(None)` if the request does not hold the key.
 ///
 /// # Errors
-/// A clash if the request would wait for its own holds, now or under load: ten requests that each
-/// hold one of ten permits, and each need one more, wait for each other.
+/// A clash if the request holds the key with a demand that does not cover the new demand. It would
+/// wait for itself, now or under load: ten requests that each hold one of ten permits, and each
+/// need one more, wait for each other. `Lost` if the lock was lost.
 fn shared(
     holds: Option<&Arc<HoldRegistry>>,
     locks: &Locks,
@@ -240,6 +250,7 @@ fn shared(
     }
 }
 
+/// Returns the rest of the maximum wait. The first call sets `began`.
 fn remaining(wait: Duration, began: &mut Option<Instant>) -> Duration {
     match began {
         Some(began) => wait.saturating_sub(began.elapsed()),

@@ -1,4 +1,4 @@
-//! Work that continues under its locks after the request is dropped.
+//! Detached work: it continues under its locks after the request is dropped.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use crate::hold::loss::Loss;
 use crate::hold::registry::HoldRegistry;
 use crate::refusal::LockError;
 
-/// A keeper of a hold, in addition to the layer. The lock is released with the last keeper, or when
-/// the handler releases it early. Until then handles report it as held.
+/// Keeps a lock held for detached work, also after the layer has ended. The lock is released when
+/// the layer and all keepers are gone, or when the handler releases it early. Until then its
+/// handles report it as held.
 #[derive(Debug)]
 struct Keeper(LockHandle);
 
@@ -22,19 +23,24 @@ impl Drop for Keeper {
     }
 }
 
-/// The keepers of several holds.
+/// Keeps several locks held, with one keeper for each.
 pub(crate) struct Keepers(Vec<Keeper>);
 
 impl Keepers {
     /// # Errors
-    /// `Lost` if a hold has ended. Then no hold is kept.
+    /// `Lost` if one of the locks was lost or released. Then none is kept.
+    /// Keeps the locks of these handles held.
     pub(crate) fn of(handles: impl Iterator<Item = LockHandle>) -> Result<Self, LockError> {
         let keepers =
             handles.map(|handle| handle.held().add_keeper().map(|()| Keeper(handle.clone())));
         keepers.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Keeps all request holds that still allow work.
+    /// Keeps all locks of the request held, except released locks, and lost locks under
+    /// [`OnLost::Continue`].
+    ///
+    /// # Errors
+    /// `Lost` if a lock under [`OnLost::Stop`] was lost. Then none is kept.
     pub(crate) fn all_of(holds: &Arc<HoldRegistry>) -> Result<Self, LockError> {
         Self::of(LockHandle::all(holds).filter(|handle| handle.held().allows_work()))
     }
@@ -44,9 +50,9 @@ impl Keepers {
     }
 }
 
-/// A detached future, with the kept holds.
+/// A future that runs in a separate task, with the locks that are kept for it.
 pub(crate) struct Detached<F> {
-    /// Declared first, so that it is dropped before the holds.
+    /// Declared first, so that it is dropped before the locks are released.
     future: F,
     keepers: Keepers,
 }
@@ -58,7 +64,8 @@ impl<F> Detached<F> {
 }
 
 impl<F: Future> Detached<F> {
-    /// Runs the future; `None` if a lost hold stopped it, under a layer that stops work.
+    /// Runs the future to its end. Returns `None` if a lock under [`OnLost::Stop`] was lost: then
+    /// the future is dropped.
     pub(crate) async fn finish(self) -> Option<F::Output> {
         let Self { future, keepers } = self;
         let stopping = keepers.0.iter().map(|keeper| &keeper.0);
@@ -71,7 +78,10 @@ impl<F: Future> Detached<F> {
     }
 }
 
-/// Runs `future` in a separate task, under the kept holds.
+/// Runs `future` in a separate task that keeps the locks of `keepers`, and returns its output.
+///
+/// # Errors
+/// `Lost` if the future was stopped because a lock was lost.
 pub(crate) async fn detach<F>(future: F, keepers: Keepers) -> Result<F::Output, LockError>
 where
     F: Future + Send + 'static,
@@ -83,7 +93,8 @@ where
     }
 }
 
-/// Returns the task output; `None` if the runtime cancelled it.
+/// Returns the output of a finished task; `None` if the runtime cancelled the task at its shutdown.
+/// A panic of the task is resumed here.
 pub(crate) fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
     match task {
         Ok(output) => Some(output),
@@ -98,8 +109,8 @@ impl LockHandle {
     /// Runs `future` to completion even if the client disconnects, in a separate task, under this
     /// lock and the locks acquired earlier by the request.
     ///
-    /// `DetachLayer` detaches whole handlers; this method detaches the part of a handler that must
-    /// not stop half way. Before that part, the handler can still be dropped.
+    /// This method is for the part of a handler that must not stop half way; before that part, the
+    /// handler can still be dropped. `DetachLayer` does the same for whole handlers.
     /// [`Locks::shutdown`](lockcore::Locks::shutdown) waits for `future`.
     ///
     /// ```
@@ -116,9 +127,10 @@ impl LockHandle {
     /// ```
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended. If it ended before the call,
-    /// `future` is not started. If it ends during the call, `future` is dropped at the current
-    /// await point, unless the layer is set to [`Continue`](OnLost::Continue).
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if this lock was lost or released, or an earlier
+    /// lock was lost. If that was before the call, `future` is not started. If a lock is lost
+    /// during the call, `future` is dropped at the current await point, unless the layer is set to
+    /// [`Continue`](OnLost::Continue).
     ///
     /// # Panics
     /// Propagates a panic of `future`. Panics outside a tokio runtime.

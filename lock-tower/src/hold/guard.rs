@@ -1,10 +1,10 @@
-//! A key with the acquired guard.
+//! A granted lock on the way from the acquisition to the registry.
 
 use lockcore::LockGuard;
 
 use crate::key::KeyDemand;
 
-/// A granted demand, with the guard.
+/// A granted lock: the key and demand that were wanted, and the guard that holds the lock.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) want: KeyDemand,

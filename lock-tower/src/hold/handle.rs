@@ -1,4 +1,4 @@
-//! The handle through which a handler sees a hold.
+//! `LockHandle`, through which a handler reads and releases its lock.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,10 +13,10 @@ use crate::hold::record::HoldRecord;
 use crate::hold::registry::{HoldRegistry, Location};
 use crate::refusal::LockError;
 
-/// The hold under which a request is served. In HTTP it is in the request's extensions.
+/// A handle to the lock under which a request is served. In HTTP it is in the request's extensions.
 ///
-/// The handle does not keep the lock: the layer does, until the response or the end of the response
-/// body. A guard from [`reenter`](Self::reenter) also keeps the lock.
+/// The handle itself does not keep the lock: the layer does, until the response or the end of the
+/// response body. To keep the lock for longer, take a guard with [`reenter`](Self::reenter).
 ///
 /// ```
 /// # use lock_tower::LockHandle;
@@ -41,31 +41,33 @@ impl LockHandle {
         Self { request: Arc::clone(request), location }
     }
 
-    /// Returns the handles of all holds of a request, in acquisition order.
+    /// Returns handles to all locks of a request, in the order of acquisition.
     pub(crate) fn all(request: &Arc<HoldRegistry>) -> impl Iterator<Item = Self> {
         request.locations().map(|location| Self::new(request, location))
     }
 
-    /// The request's hold registry.
+    /// Returns the registry of all locks of the same request.
     pub(crate) fn request(&self) -> &Arc<HoldRegistry> {
         &self.request
     }
 
+    /// Returns the record of this lock in the registry.
     pub(crate) fn held(&self) -> &HoldRecord {
         self.request.record_at(&self.location)
     }
 
-    /// Returns the lock key, as the layer or extractor specified it.
+    /// Returns the key of this lock, as the extractor returned it.
     pub fn key(&self) -> Cow<'_, str> {
         self.held().key.given()
     }
 
-    /// Returns the fencing token of this hold, to be checked by the protected resource. The token
-    /// is higher than the tokens of all earlier holds, except in the cases listed in
+    /// Returns the fencing token of this lock. Store it with the protected data before you read
+    /// them, and write only while it is still stored there. The token is higher than the tokens of
+    /// all earlier holders, except in the cases listed in
     /// [`guide::fencing`](lockcore::guide::fencing). Concurrent reads share a token.
     ///
-    /// Permits have none, because several are held at the same time: their token is 0, which a
-    /// resource that checks tokens refuses. The same applies to reads on a
+    /// Permits have no fencing token, because several are held at the same time. The method then
+    /// returns 0, which a resource that checks tokens refuses. The same applies to reads on a
     /// [quorum](lockcore::guide::quorum).
     pub fn fencing_token(&self) -> FencingToken {
         self.held().token
@@ -76,21 +78,21 @@ impl LockHandle {
         self.held().waited
     }
 
-    /// Returns the number of waiters ahead when the request was queued for this lock; `None` if it
-    /// was granted at once.
+    /// Returns the number of waiters ahead when the request was queued for this lock; `None` if the
+    /// lock was granted at once.
     pub fn position(&self) -> Option<u64> {
         self.held().position
     }
 
-    /// Releases the lock before the response, and reports whether the hold lasted until then. A
-    /// second release is not an error.
+    /// Releases the lock now instead of with the response. `Ok` means that the lock was held until
+    /// now, or had already been released.
     ///
-    /// Other guards keep the hold: guards from an outer layer with the same key, and guards from
-    /// [`reenter`](Self::reenter). Detached work does not keep it. The layer stops watching for a
-    /// loss.
+    /// The lock stays held while other guards exist: from an outer layer with the same key, or from
+    /// [`reenter`](Self::reenter). Detached work does not keep it. After the release, the layer no
+    /// longer stops the handler if the lock is lost.
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended earlier: the work under it may
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the lock was lost before: the handler's work may
     /// overlap with another request. [`Unavailable`](lockcore::LockErrorKind::Unavailable) if the
     /// store does not respond: then the lock is granted to the next waiter when the lease expires,
     /// at the latest.
@@ -107,18 +109,18 @@ impl LockHandle {
         }
     }
 
-    /// Returns the time until which the hold is certain if no further renewal succeeds. The
-    /// watchdog moves it forward.
+    /// Returns the time until which the lock is certainly held, even if no further renewal
+    /// succeeds. Each renewal moves it forward. After a release, the last value stays.
     pub fn deadline(&self) -> Instant {
         self.held().with_guard(LockGuard::deadline).unwrap_or_else(|deadline| deadline)
     }
 
-    /// Whether the hold can no longer be relied on: it was lost or released.
+    /// Returns true if the lock was lost or released, so that another request may hold it now.
     pub fn is_lost(&self) -> bool {
         self.held().with_guard(LockGuard::is_lost).unwrap_or(true)
     }
 
-    /// Completes when the hold is lost. It never completes if the hold is released first.
+    /// Completes when the lock is lost. Never completes if the lock is released first.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -129,9 +131,9 @@ impl LockHandle {
         }
     }
 
-    /// Returns a token that is cancelled when the hold is lost. If the hold is already lost or
-    /// released, the token is already cancelled. A later release does not cancel the token, unless
-    /// the release discovers a loss. Pass the token to work that must stop at a loss.
+    /// Returns a token that is cancelled when the lock is lost. Pass it to work that must stop
+    /// then. If the lock was already lost or released, the token is already cancelled. A later
+    /// release does not cancel the token, unless the release discovers a loss.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.held().loss().unwrap_or_else(|| {
             let token = CancellationToken::new();
@@ -140,19 +142,19 @@ impl LockHandle {
         })
     }
 
-    /// Returns another guard on the hold, for work that continues after the response. The lock is
-    /// released with the last guard.
+    /// Returns another guard on this lock, for work that continues after the response. The lock is
+    /// released when the last guard is dropped.
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or released.
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the lock was already lost or released.
     pub fn reenter(&self) -> Result<LockGuard, LockError> {
         Ok(self.held().with_guard(LockGuard::reenter).map_err(|_| LockError::lost())??)
     }
 
-    /// Checks whether the hold can still be relied on.
+    /// Checks that the lock is still held, for use with `?`.
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or released.
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the lock was lost or released.
     pub fn check(&self) -> Result<(), LockError> {
         match self.is_lost() {
             true => Err(LockError::lost()),
@@ -160,14 +162,16 @@ impl LockHandle {
         }
     }
 
-    /// Returns the same request's previous hold: from an outer layer, for the previous tuple key,
-    /// or acquired earlier through the same [`RequestLocks`](crate::RequestLocks). Released holds
-    /// may be skipped.
+    /// Returns the handle of the lock that the same request acquired before this lock: in an outer
+    /// layer, for the previous key of a tuple, or earlier through the same
+    /// [`RequestLocks`](crate::RequestLocks). Returns `None` for the request's first lock. Released
+    /// locks may be skipped.
     pub fn outer(&self) -> Option<LockHandle> {
         self.before().last()
     }
 
-    /// Returns the request's earlier holds.
+    /// Returns handles to the locks that the request acquired before this lock, in the order of
+    /// acquisition.
     pub(crate) fn before(&self) -> impl Iterator<Item = LockHandle> {
         let number = self.held().number;
         Self::all(&self.request).take_while(move |other| other.held().number < number)

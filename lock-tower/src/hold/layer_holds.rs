@@ -1,4 +1,4 @@
-//! The holds of a request that belong to one layer.
+//! The locks of a request that one layer keeps and releases.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -14,28 +14,31 @@ use crate::hold::release::Releasing;
 use crate::hold::request_log::RequestLog;
 use crate::refusal::LockError;
 
-/// The holds kept by a layer for a request, and the request's log; empty for a request that passes
-/// without a lock.
+/// The locks that one layer keeps for a request, and the log of the request. Empty for a request
+/// that passes without a lock.
 ///
-/// Dropping it releases the holds in the background, also while unwinding.
+/// Dropping this value releases the locks in the background, also while unwinding.
 #[derive(Default)]
 pub(crate) struct LayerHolds {
     config: Option<Arc<Config>>,
     holds: Option<Arc<HoldRegistry>>,
-    /// The number of the layer within the request.
+    /// The layer's number within the request. The registry marks with it the locks that this layer
+    /// releases.
     layer: usize,
     log: Option<RequestLog>,
 }
 
 impl LayerHolds {
-    /// The holds of the layer with this number.
+    /// Creates the value for the layer with this number, whose locks are entered into the registry
+    /// `holds` later.
     pub(crate) fn new(config: &Arc<Config>, holds: &Arc<HoldRegistry>, layer: usize) -> Self {
         let config = Some(Arc::clone(config));
         let holds = Some(Arc::clone(holds));
         Self { config, holds, layer, log: None }
     }
 
-    /// Adds the acquired holds under a new layer number. Returns the handle of the last hold.
+    /// Enters the acquired locks into the registry `holds`, under a new layer number. Returns the
+    /// handle of the last lock.
     pub(crate) fn add(
         &mut self,
         acquired: AcquiredKeys,
@@ -53,44 +56,48 @@ impl LayerHolds {
         handle
     }
 
-    /// Closes the layer's scope: no more holds are added.
+    /// Closes the layer for locks acquired further inside: from now on they are refused. Takes over
+    /// the log of the locks acquired so far.
     pub(crate) fn close(mut self) -> Self {
         let log = self.holds.as_ref().and_then(|holds| holds.close_scope(self.layer));
         self.log = self.log.take().or(log);
         self
     }
 
-    /// Returns the log, which begins with the first requested lock.
+    /// Returns the log of the request. The first call starts the measurement of the wait.
     pub(crate) fn log(&mut self) -> &mut RequestLog {
         self.log.get_or_insert_with(RequestLog::begin)
     }
 
-    /// Returns how long the request has waited for locks, and the number of waiters ahead; `None`
-    /// if it requested no lock.
+    /// Returns how long the request has waited for locks, and the number of waiters ahead when it
+    /// was queued, if it was queued. Returns `None` if it requested no lock.
     pub(crate) fn waited(&self) -> Option<(Duration, Option<u64>)> {
         self.log.as_ref().map(|log| (log.waited(), log.position()))
     }
 
-    /// Records that the request was served, or refused with this error. Dropping the holds logs it.
+    /// Records in the log that the request was served, or refused with this error. The log event is
+    /// emitted when this value is dropped.
     pub(crate) fn end(&mut self, refusal: Option<&LockError>) {
         self.log.iter_mut().for_each(|log| log.end(refusal));
     }
 
+    /// Returns true if a lock of this layer has not been released.
     pub(crate) fn has_holds(&self) -> bool {
         self.any(|held| !held.is_released())
     }
 
-    /// Whether any hold ends with this layer.
+    /// Returns true if a lock is kept by this layer alone, so that it is free once the layer
+    /// releases it.
     pub(crate) fn is_only_keeper(&self) -> bool {
         self.any(HoldRecord::ends_with_its_layer)
     }
 
-    /// Whether a hold was lost, and the loss stops work.
+    /// Returns true if a lock was lost, and the layer stops work at a loss.
     pub(crate) fn stops(&self) -> bool {
         self.stops_on_loss() && self.any(HoldRecord::is_lost)
     }
 
-    /// Whether work stops when a hold is lost.
+    /// Returns true if the layer is set to stop work when a lock is lost.
     pub(crate) fn stops_on_loss(&self) -> bool {
         self.config.as_ref().is_some_and(|config| config.on_lost == OnLost::Stop)
     }
@@ -99,15 +106,17 @@ impl LayerHolds {
         self.holds.as_ref().is_some_and(|holds| holds.count(self.layer, is) > 0)
     }
 
-    /// Returns a future for the loss of any hold, if losses stop work and some holds are not
-    /// watched yet. With `is_first`, none is watched yet.
+    /// Returns a future that completes when a lock of this layer is lost. Returns `None` if the
+    /// layer does not stop work at a loss, or if all its locks are watched already. `is_first` is
+    /// true if none is watched yet.
     pub(crate) fn watch(&self, is_first: bool, cx: &Context<'_>) -> Option<Loss> {
         let holds = self.holds.as_ref().filter(|_| self.stops_on_loss())?;
         let is_unwatched = holds.is_unwatched(self.layer, is_first, cx);
         is_unwatched.then(|| Loss::of_layer(holds, self.layer))
     }
 
-    /// Begins to release all holds; `None` if the response does not wait for the release.
+    /// Begins to release all locks of this layer, and returns a future for the end of the release.
+    /// Returns `None` if the response does not wait for it.
     pub(crate) fn release(&mut self) -> Option<Releasing> {
         let guards = self.holds.take()?.remove_layer(self.layer);
         let is_awaited = !self.config.as_ref()?.release_in_background;

@@ -1,4 +1,4 @@
-//! A future that completes when a hold is lost.
+//! A future that completes when a lock is lost.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,13 +12,14 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::hold::handle::LockHandle;
 use crate::hold::registry::HoldRegistry;
 
-/// Completes when any watched hold is lost.
+/// Completes when one of the watched locks is lost. Never completes for a lock that was released
+/// first.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Loss {
     #[pin]
     first: Option<Watch>,
-    /// Requests with several keys are rare.
+    /// The watches of all further locks, in boxes because requests with several keys are rare.
     rest: Vec<Pin<Box<Watch>>>,
 }
 
@@ -31,6 +32,7 @@ struct Watch {
 }
 
 impl Loss {
+    /// Watches the locks of these handles, except released locks.
     pub(crate) fn new(handles: impl Iterator<Item = LockHandle>) -> Self {
         let mut watches = handles.filter_map(|handle| {
             let lost = handle.held().with_guard(LockGuard::lost_owned).ok()?;
@@ -39,7 +41,7 @@ impl Loss {
         Self { first: watches.next(), rest: watches.map(Box::pin).collect() }
     }
 
-    /// The loss of any hold kept by the layer with this number.
+    /// Watches the locks that the layer with this number keeps.
     pub(crate) fn of_layer(holds: &Arc<HoldRegistry>, layer: usize) -> Self {
         Self::new(LockHandle::all(holds).filter(|handle| handle.held().layer == layer))
     }
@@ -64,8 +66,8 @@ impl Future for Watch {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         ready!(this.lost.poll(cx));
-        // A hold released by the handler may be kept, and then lost, by other guards: the request
-        // continues.
+        // After the handler has released the lock, other guards may keep it and then lose it. That
+        // does not concern this request, which continues.
         match this.handle.held().is_released() {
             true => Poll::Pending,
             false => Poll::Ready(()),

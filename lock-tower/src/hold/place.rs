@@ -1,4 +1,4 @@
-//! Slots for waiting requests on a connection.
+//! The slots of the waiting requests on a connection.
 
 use std::fmt;
 use std::future::Future;
@@ -11,15 +11,18 @@ use lockcore::Acquire;
 
 use crate::refusal::LockError;
 
-/// The number of waiting requests on a connection.
+/// The number of requests on a connection that wait for a lock.
 pub(crate) type Waiters = Arc<AtomicUsize>;
 
-/// A request's slot, counted once the request is queued.
+/// A request's slot among the waiting requests on its connection. It is occupied once the request
+/// is queued, and free again when this value is dropped.
 pub(crate) struct Place {
     waiters: Waiters,
+    /// The number of requests on the connection that may wait.
     limit: usize,
-    /// Completes when the current acquire is queued.
+    /// Completes when the current acquire is queued; `None` before the first poll.
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+    /// True if `waiters` includes this request.
     is_counted: bool,
 }
 
@@ -28,14 +31,15 @@ impl Place {
         Self { waiters, limit, queued: None, is_counted: false }
     }
 
-    /// Ready if the request is queued and the connection's limit is reached.
+    /// Counts the request among the waiters once it is queued. Ready, with the refusal, if the
+    /// connection's limit has been reached by then; pending otherwise.
     pub(crate) fn poll(&mut self, acquire: &Acquire, cx: &mut Context<'_>) -> Poll<LockError> {
         if self.is_counted {
             return Poll::Pending;
         }
         let queued = self.queued.get_or_insert_with(|| {
             let mut positions = acquire.positions();
-            // Closed: the acquire has ended and is ready.
+            // A closed channel means that the acquire has ended, so that its future is ready.
             Box::pin(async move { drop(positions.wait_for(Option::is_some).await) })
         });
         ready!(queued.as_mut().poll(cx));
@@ -46,7 +50,7 @@ impl Place {
         }
     }
 
-    /// Drops the finished acquire.
+    /// Stops watching an acquire that has ended. The slot stays occupied.
     pub(crate) fn end_acquire(&mut self) {
         self.queued = None;
     }

@@ -1,4 +1,4 @@
-//! One hold of a request.
+//! One lock of a request.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,17 +12,19 @@ use crate::hold::guard::Granted;
 use crate::key::KeyDemand;
 use crate::refusal::LockError;
 
-/// A hold, shared by the layer, the handles and detached work.
+/// A lock that a request holds or has released, shared by the layer, the handles and detached work.
 #[derive(Debug)]
 pub(crate) struct HoldRecord {
-    /// The number of the releasing layer.
+    /// The number, within the request, of the layer that releases this lock.
     pub(crate) layer: usize,
-    /// The position among the request's holds: later holds have higher numbers.
+    /// The position in the request's order of acquisition: later locks have higher numbers.
     pub(crate) number: usize,
     pub(crate) key: LockKey,
     pub(crate) demand: Demand,
     pub(crate) token: FencingToken,
     pub(crate) waited: Duration,
+    /// The number of waiters ahead when the request was queued for this lock; `None` if it was not
+    /// queued.
     pub(crate) position: Option<u64>,
     pub(crate) on_lost: OnLost,
     locks: Locks,
@@ -31,9 +33,10 @@ pub(crate) struct HoldRecord {
 
 #[derive(Debug)]
 enum RecordState {
-    /// The guard is released with the last keeper: the layer, or detached work.
+    /// The lock is held. `keepers` counts the layer and detached work: the guard is released with
+    /// the last of them.
     Held { guard: LockGuard, keepers: usize },
-    /// The hold was released; keeps the last deadline.
+    /// The lock was released. Contains the last deadline of the guard.
     Released(Instant),
 }
 
@@ -51,11 +54,14 @@ impl HoldRecord {
         Self { layer, number, key, demand, token, waited, position, on_lost, locks, state }
     }
 
+    /// Returns true if this lock has the given key, comes from the same `Locks`, and has not been
+    /// released.
     pub(crate) fn is_of(&self, locks: &Locks, key: &LockKey) -> bool {
         self.key == *key && self.locks.node() == locks.node() && !self.is_released()
     }
 
-    /// Returns the result of `read` on the guard; the last deadline if the hold was released.
+    /// Calls `read` with the guard and returns its result. If the lock was released, returns its
+    /// last deadline as `Err`.
     pub(crate) fn with_guard<T>(&self, read: impl FnOnce(&LockGuard) -> T) -> Result<T, Instant> {
         match &*self.state() {
             RecordState::Held { guard, .. } => Ok(read(guard)),
@@ -67,28 +73,32 @@ impl HoldRecord {
         self.with_guard(|_| ()).is_err()
     }
 
-    /// Whether the layer alone keeps the hold: there is no other guard, and no detached work.
+    /// Returns true if the layer alone keeps the lock: there is no other guard, and no detached
+    /// work.
     pub(crate) fn ends_with_its_layer(&self) -> bool {
         matches!(&*self.state(), RecordState::Held { guard, keepers: 1 } if guard.hold_count() == 1)
     }
 
-    /// Whether the hold was lost. A released hold is not lost.
+    /// Returns true if the lock was lost. A released lock is not lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.with_guard(LockGuard::is_lost).unwrap_or(false)
     }
 
-    /// Returns a token that is cancelled at the loss; `None` if the hold was released.
+    /// Returns a token that is cancelled when the lock is lost; `None` if the lock was released.
     pub(crate) fn loss(&self) -> Option<CancellationToken> {
         self.with_guard(LockGuard::cancellation_token).ok()
     }
 
-    /// Whether detached work still needs the hold: not after a release, nor after a loss that lets
-    /// work continue.
+    /// Returns true if detached work should keep this lock. Returns false after a release, and
+    /// after a loss under [`OnLost::Continue`], because the work continues without the lock.
     pub(crate) fn allows_work(&self) -> bool {
         self.with_guard(|guard| self.on_lost == OnLost::Stop || !guard.is_lost()).unwrap_or(false)
     }
 
-    /// Adds a keeper.
+    /// Adds a keeper: detached work, for which the lock stays held.
+    ///
+    /// # Errors
+    /// `Lost` if the lock was lost or released.
     pub(crate) fn add_keeper(&self) -> Result<(), LockError> {
         match &mut *self.state() {
             RecordState::Held { guard, keepers } if !guard.is_lost() => *keepers += 1,
@@ -97,7 +107,8 @@ impl HoldRecord {
         Ok(())
     }
 
-    /// Removes a keeper, and returns the guard if no keeper is left.
+    /// Removes a keeper. Returns the guard if no keeper is left, so that the caller releases the
+    /// lock; otherwise `None`.
     pub(crate) fn remove_keeper(&self) -> Option<LockGuard> {
         let mut state = self.state();
         if let RecordState::Held { keepers, .. } = &mut *state {
@@ -109,7 +120,8 @@ impl HoldRecord {
         state.release()
     }
 
-    /// Takes the guard, even if other keepers remain. Drop or release it while no mutex is locked.
+    /// Takes the guard, even if keepers remain, and marks the lock as released. Returns `None` if
+    /// it was released before. Drop or release the guard while no mutex is locked.
     pub(crate) fn release(&self) -> Option<LockGuard> {
         self.state().release()
     }

@@ -1,19 +1,21 @@
-//! The registry of a request's holds.
+//! The registry of a request's locks.
 //!
 //! # Implementation notes
 //!
-//! **Mutex order**: the registry, then one hold. Guards, logs and wakers are dropped, released and
-//! woken while neither is locked: they write logs, or call foreign code that may request a lock.
+//! **Mutex order**: first the registry's mutex, then the mutex of one record. Guards, logs and
+//! wakers are dropped, released and woken while neither is locked, because they write logs, or call
+//! foreign code that may request a lock.
 //!
 //! **A lock can be acquired while the response is being sent**, by a task spawned by the handler.
-//! So a scope and its holds change in one critical section. A lock either enters the registry
-//! before the scope closes and releases it, or is refused and released at once.
+//! So a scope (a layer open for such locks) and its locks change in one critical section. A lock
+//! either enters the registry before the scope closes and releases it, or is refused and released
+//! at once.
 //!
 //! **The layer's future watches for losses.** A lock acquired by another task wakes this future, so
-//! that it also watches the new hold.
+//! that it also watches the new lock.
 //!
-//! **A released hold stays in the registry until a later hold enters**, because handles look up
-//! earlier holds. So a request that acquires and releases one lock after the other keeps at most
+//! **A released lock stays in the registry until a later lock enters**, because handles look up
+//! earlier locks. So a request that acquires and releases one lock after the other keeps at most
 //! two entries: the first and the last.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -26,53 +28,56 @@ use crate::hold::guard::Granted;
 use crate::hold::record::HoldRecord;
 use crate::hold::request_log::RequestLog;
 
-/// A request's holds, in acquisition order.
+/// The locks of a request, in the order of acquisition.
 ///
 /// Each request has one registry, shared by its layers, handles and `RequestLocks`. Each layer
-/// releases the holds with its number.
+/// releases the locks that are marked with the layer's number.
 #[derive(Debug, Default)]
 pub struct HoldRegistry {
-    /// The first hold. Nearly all requests acquire a single lock, so the registry and the hold
+    /// The first lock. Nearly all requests acquire a single lock, so the registry and the record
     /// share an allocation.
     first: OnceLock<HoldRecord>,
     inner: Mutex<RegistryState>,
 }
 
-/// The location of a hold: `None` for the first hold, which is stored in the registry itself.
+/// Where the record of a lock is stored: `None` for the first lock, which is stored in the registry
+/// itself.
 pub(crate) type Location = Option<Arc<HoldRecord>>;
 
 #[derive(Debug, Default)]
 struct RegistryState {
+    /// All locks after the first.
     later: Vec<Arc<HoldRecord>>,
-    /// The number of layers that the request has passed.
+    /// The number of layers counted so far, which is also the number of the latest layer.
     layers: usize,
-    /// The number of acquired holds.
+    /// The number of locks that the request has acquired so far, including released locks.
     acquired: usize,
+    /// The layers for which locks can still be acquired further inside.
     scopes: Vec<LayerScope>,
 }
 
-/// An open layer whose locks are acquired further inside.
+/// A layer whose locks are acquired further inside (`LockScopeLayer`), until its response is ready.
 #[derive(Debug)]
 struct LayerScope {
     layer: usize,
-    /// Begins with the first requested lock.
+    /// The log of the request; `None` until a lock is requested.
     log: Option<RequestLog>,
-    /// The waker of the layer's pending future.
+    /// The waker of the layer's future, which has to watch each added lock; `None` until the future
+    /// is pending.
     waker: Option<Waker>,
-    /// Whether there are holds not yet watched by the layer's future.
+    /// True if locks were added that the layer's future does not watch yet.
     is_unwatched: bool,
 }
 
 impl HoldRegistry {
-    /// Adds a layer, and returns its number.
+    /// Counts another layer of the request, and returns its number.
     pub(crate) fn add_layer(&self) -> usize {
         let mut inner = self.lock();
         inner.layers += 1;
         inner.layers
     }
 
-    /// Opens a scope for another layer, whose locks are acquired further inside, and returns the
-    /// layer's number.
+    /// Opens a scope: a layer whose locks are acquired further inside. Returns the layer's number.
     pub(crate) fn open_scope(&self) -> usize {
         let layer = self.add_layer();
         let scope = LayerScope { layer, log: None, waker: None, is_unwatched: false };
@@ -80,8 +85,8 @@ impl HoldRegistry {
         layer
     }
 
-    /// Closes the scope of this layer: no more locks are acquired for it. Returns the log if any
-    /// lock was requested.
+    /// Closes the scope of this layer, so that no more locks are acquired for it. Returns the log;
+    /// `None` if no lock was requested, or if the scope is not open.
     pub(crate) fn close_scope(&self, layer: usize) -> Option<RequestLog> {
         let mut inner = self.lock();
         let at = inner.scopes.iter().position(|scope| scope.layer == layer)?;
@@ -90,19 +95,22 @@ impl HoldRegistry {
         scope.log
     }
 
-    /// Writes into a scope's log; `None` if the scope is closed.
+    /// Lets `write` change the log of this layer's scope, and creates the log if necessary. Returns
+    /// `None`, without a call of `write`, if the scope is closed.
     pub(crate) fn log(&self, layer: usize, write: impl FnOnce(&mut RequestLog)) -> Option<()> {
         let mut inner = self.lock();
         write(inner.scope(layer)?.log.get_or_insert_with(RequestLog::begin));
         Some(())
     }
 
-    /// Adds a hold of this layer.
+    /// Adds a granted lock, which this layer will release.
     pub(crate) fn add(&self, layer: usize, granted: Granted, config: &Config) -> Location {
         self.insert(&mut self.lock(), layer, granted, config)
     }
 
-    /// Adds holds to a scope; `None` if the scope is closed.
+    /// Adds granted locks to this layer's scope, and wakes the layer's future to watch them.
+    /// Returns `None` if the scope is closed: then the guards are dropped, which releases the
+    /// locks.
     pub(crate) fn add_all(
         &self,
         layer: usize,
@@ -135,7 +143,9 @@ impl HoldRegistry {
         Some(held)
     }
 
-    /// Whether the layer has unwatched holds. With `is_first`, none is watched yet.
+    /// Returns true if this layer has locks that its future does not watch yet, and marks them as
+    /// watched. Stores the task's waker, which is woken when another lock is added. For a layer
+    /// without a scope, which adds its locks before it runs, returns `is_first`.
     pub(crate) fn is_unwatched(&self, layer: usize, is_first: bool, cx: &Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let mut inner = self.lock();
@@ -148,7 +158,7 @@ impl HoldRegistry {
         is_unwatched
     }
 
-    /// The hold at this location.
+    /// Returns the record at this location.
     pub(crate) fn record_at<'a>(&'a self, location: &'a Location) -> &'a HoldRecord {
         match location {
             Some(held) => held,
@@ -156,7 +166,7 @@ impl HoldRegistry {
         }
     }
 
-    /// The locations of all holds.
+    /// Returns the locations of all locks, in the order of acquisition.
     pub(crate) fn locations(&self) -> impl Iterator<Item = Location> + use<> {
         let inner = self.lock();
         let first = self.first.get().map(|_| None);
@@ -165,14 +175,15 @@ impl HoldRegistry {
         first.into_iter().chain(later.into_iter().map(Some))
     }
 
-    /// Counts this layer's holds for which `is` returns true.
+    /// Returns the number of this layer's locks for which `is` returns true.
     pub(crate) fn count(&self, layer: usize, is: impl Fn(&HoldRecord) -> bool) -> usize {
         let inner = self.lock();
         let all = self.first.get().into_iter().chain(inner.later.iter().map(|held| &**held));
         all.filter(|held| held.layer == layer && is(held)).count()
     }
 
-    /// Removes the layer as a keeper, and returns the guards without another keeper.
+    /// Removes this layer as a keeper of its locks. Returns the guards of the locks that nothing
+    /// else keeps, so that the caller releases them.
     pub(crate) fn remove_layer(&self, layer: usize) -> impl Iterator<Item = LockGuard> + use<> {
         let is_own = |held: &&HoldRecord| held.layer == layer;
         let first = self.first.get().filter(is_own).and_then(HoldRecord::remove_keeper);

@@ -10,25 +10,28 @@ use pin_project::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-/// After this time the response is sent, and the release continues in the background.
+/// How long the response waits for the release. After that it is sent, and the release continues in
+/// the background.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// Whether the holds lasted until their release.
+/// Whether all locks of a layer were held until their release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lasted {
-    /// All holds lasted until they were released, as far as the store reports.
+    /// As far as the store reports, all locks were held until their release.
     ToTheEnd,
-    /// A hold had ended earlier.
+    /// At least one lock had been lost before its release.
     NotToTheEnd,
 }
 
-/// Completes when all locks are released, or after [`LIMIT`]. Dropping it stops no release.
+/// Completes when all locks are released, or after [`LIMIT`]. The releases continue even if this
+/// future is dropped.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Releasing {
     first: Option<Release>,
     rest: Vec<Release>,
     lasted: Lasted,
+    /// The timer for [`LIMIT`]; `None` until it is needed.
     #[pin]
     limit: Option<Sleep>,
 }
@@ -55,7 +58,7 @@ impl Future for Releasing {
                 *lasted = Lasted::NotToTheEnd;
                 true
             }
-            // Also without a store response: the lock was held until then, and the release
+            // Other errors count as released too: the lock was held until now, and the release
             // continues by itself.
             Poll::Ready(_) => true,
             Poll::Pending => false,

@@ -1,4 +1,4 @@
-//! The log event for a finished request.
+//! The log event of a request that needed a lock.
 
 use std::time::Duration;
 
@@ -6,20 +6,25 @@ use tokio::time::Instant;
 
 use crate::refusal::LockError;
 
+/// The outcome of a request served without its lock, because the layer fails open in an outage.
 const UNLOCKED: &str = "unlocked";
 
-/// Times and outcome of a single request. Dropping the log emits the event, so that every outcome
-/// is logged.
+/// The times and the outcome of one request. Dropping this value emits the event, so that every
+/// outcome is logged, a dropped request included.
 ///
-/// The key is in lockcore's own events, which can redact it. The token connects the events.
+/// The event does not contain the key: lockcore's own events do, and can redact it. The fencing
+/// token in both kinds of events connects them.
 #[derive(Debug)]
 pub(crate) struct RequestLog {
+    /// When the request first needed a lock.
     asked: Instant,
-    /// Set when the wait is over.
+    /// The time waited for all locks; `None` until the first wait is over.
     waited: Option<Duration>,
+    /// The time of the first grant, and its fencing token.
     granted: Option<(Instant, u64)>,
-    /// The longest queue ahead when the request was queued.
+    /// The number of waiters ahead when the request was queued; for several locks, the largest.
     position: Option<u64>,
+    /// The outcome so far: `cancelled` until the request is served or refused.
     outcome: &'static str,
 }
 
@@ -34,42 +39,46 @@ impl RequestLog {
         }
     }
 
-    /// Records a grant. Of several grants, the first counts.
+    /// Records that a lock with this fencing token was granted. Only the first grant of a request
+    /// is recorded.
     pub(crate) fn granted(&mut self, token: u64) {
         let (granted, _) = *self.granted.get_or_insert_with(|| (Instant::now(), token));
         self.waited.get_or_insert(granted - self.asked);
     }
 
     /// Records the number of waiters ahead when the request was queued. For several locks, the
-    /// longest queue counts.
+    /// largest number is kept.
     pub(crate) fn queued(&mut self, position: Option<u64>) {
         self.position = self.position.max(position);
     }
 
-    /// Returns the number of waiters ahead; `None` if the request was not queued.
+    /// Returns the number of waiters ahead when the request was queued; `None` if it was not
+    /// queued.
     pub(crate) fn position(&self) -> Option<u64> {
         self.position
     }
 
-    /// Adds a wait with any outcome; a request may have several.
+    /// Adds the duration of a finished wait, whether the lock was granted or not. A request may
+    /// wait several times.
     pub(crate) fn add_wait(&mut self, wait: Duration) {
         self.waited = Some(self.waited.unwrap_or_default() + wait);
     }
 
-    /// Returns how long the request has waited.
+    /// Returns how long the request has waited for locks in total.
     pub(crate) fn waited(&self) -> Duration {
         self.waited.unwrap_or_else(|| self.asked.elapsed())
     }
 
-    /// Records that the request was served, or refused with this error.
+    /// Records that the request was served, or refused with this error. A request served without
+    /// its lock stays recorded as such.
     pub(crate) fn end(&mut self, refusal: Option<&LockError>) {
         if self.outcome != UNLOCKED {
             self.outcome = refusal.map_or("served", |error| error.cause().code());
         }
     }
 
-    /// Records that the request is served without the lock: the store is unavailable, and the layer
-    /// fails open.
+    /// Records and logs that the request is served without the lock, because the store is
+    /// unavailable and the layer fails open.
     pub(crate) fn unlocked(&mut self, error: &LockError) {
         self.outcome = UNLOCKED;
         tracing::warn!(%error, "serving a request without its lock");

@@ -1,15 +1,15 @@
-//! The critical section: work under a request's holds.
+//! The critical section: work that runs while a layer holds the locks of a request.
 //!
 //! # Implementation notes
 //!
 //! - **The work is dropped before the locks are released**: no work runs once the next holder has
 //!   the lock. The field order ensures this when the section is dropped, also while unwinding.
-//! - **The loss is watched from the first `Pending` of the work.** The watch registers the task's
+//! - **A loss is watched for from the first `Pending` of the work.** The watch registers the task's
 //!   waker, so it is polled on every `Pending`. A lock acquired meanwhile by another task wakes the
-//!   section, which then also watches the new hold.
-//! - **The result is checked three times**: a hold can be lost before the work is polled, while it
-//!   is polled, and according to the release. Until the release has a response, only this process
-//!   claims that the hold lasted.
+//!   section, which then also watches the new lock.
+//! - **Losses are checked for three times**: before the work is polled, after it was polled, and in
+//!   the store's response to the release. Only this response shows that the store, too, regarded
+//!   the lock as held until the end.
 //! - **Errors are returned unchanged.** A loss replaces successful results only, because they claim
 //!   that something was done.
 
@@ -25,18 +25,19 @@ use crate::hold::loss::Loss;
 use crate::hold::release::{Lasted, Releasing};
 use crate::refusal::LockError;
 
-/// The work of a section: a future, or a body with its frames.
+/// The work that a section runs: the call of an inner service, or a response body with its frames.
 #[diagnostic::on_unimplemented(
     message = "the service inside the lock does not accept the lock's requests",
     note = "behind `HttpLockLayer` and `LockScopeLayer` a service gets `Request<RequestBody<B>>`: implement `Service<Request<RequestBody<B>>>`, or `Service<Request<B>>` for every body `B`",
     note = "or convert the body: `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`"
 )]
 pub(crate) trait Work {
-    /// An intermediate result, before the end.
+    /// An intermediate result, such as a frame of a body.
     type More;
     type Output;
     type Error;
 
+    /// Polls the work for its next intermediate result, or for its end.
     fn poll_step(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollStep<Self>;
 }
 
@@ -44,6 +45,7 @@ type WorkStep<W> = Step<<W as Work>::More, Result<<W as Work>::Output, <W as Wor
 pub(crate) type PollStep<W> = Poll<WorkStep<W>>;
 type PollEnd<W> = Poll<Step<<W as Work>::More, End<<W as Work>::Output, <W as Work>::Error>>>;
 
+/// A step of the work: an intermediate result, or the end.
 pub(crate) enum Step<M, T> {
     More(M),
     End(T),
@@ -62,18 +64,20 @@ where
     }
 }
 
-/// The end of a section.
+/// How a section ended.
 pub(crate) struct End<T, E> {
     pub(crate) result: Result<T, Failure<E>>,
-    /// Contains holds only if they outlive the result. The log is not finished yet: only the layer
-    /// can interpret the result.
+    /// The layer's log, and its locks if they outlive the result. The log is not finished yet,
+    /// because only the layer knows whether the result is a refusal.
     pub(crate) layer_holds: LayerHolds,
 }
 
+/// Why a section has no output.
 pub(crate) enum Failure<E> {
-    /// The inner error.
+    /// The work itself failed with this error, which is returned unchanged.
     Inner(E),
-    /// The work was not started, or the result does not count.
+    /// The layer refuses the request: the work was not started, or its result is invalid because a
+    /// lock was lost.
     Refused(LockError),
 }
 
@@ -83,15 +87,16 @@ impl<T, E> End<T, E> {
     }
 }
 
-/// Runs work under a layer's holds.
+/// Runs work while the layer's locks are held. Stops the work if a lock is lost, and releases the
+/// locks at the end.
 #[pin_project]
 pub(crate) struct Section<W: Work> {
     #[pin]
     state: SectionState<W>,
-    /// `None` until the work has been pending once.
+    /// Completes when a lock is lost; `None` until the work has been pending once.
     #[pin]
     loss: Option<Loss>,
-    /// Decides whether the holds outlive an output.
+    /// Returns true if the locks stay held after this output, until the end of a response body.
     outlives: fn(&W::Output, &LayerHolds) -> bool,
 }
 
@@ -156,8 +161,8 @@ impl<W: Work> Section<W> {
         }
     }
 
-    /// Ends the section after the work has ended or a hold was lost. `None` if the release must be
-    /// awaited.
+    /// Ends the section after the work has ended or a lock was lost. Returns the end if it is final
+    /// already; `None` if the section must first wait for the release.
     fn end(
         mut self: Pin<&mut Self>,
         result: Result<W::Output, Failure<W::Error>>,
@@ -177,7 +182,8 @@ impl<W: Work> Section<W> {
         None
     }
 
-    /// Drops the work, and returns the holds, which are released on drop.
+    /// Drops the work, and returns the locks, which are released when dropped. Returns `None` if
+    /// the work has ended already.
     pub(crate) fn close(self: Pin<&mut Self>) -> Option<LayerHolds> {
         let mut this = self.project();
         let SectionProjection::Running { layer_holds, .. } = this.state.as_mut().project() else {
@@ -190,7 +196,7 @@ impl<W: Work> Section<W> {
     }
 }
 
-/// Polls the work; `None` if a hold is lost.
+/// Polls the work. The step is `None` if a lost lock stops the work, or makes its result invalid.
 fn poll_work<W: Work>(
     work: Pin<&mut W>,
     layer_holds: &LayerHolds,
@@ -213,13 +219,13 @@ fn poll_work<W: Work>(
     Poll::Ready(Some(step).filter(|_| counts))
 }
 
-/// Whether a watched hold is lost.
+/// Returns true if a watched lock is lost.
 fn is_lost(loss: Pin<&mut Option<Loss>>, cx: &mut Context<'_>) -> bool {
     loss.as_pin_mut().is_some_and(|loss| loss.poll(cx).is_ready())
 }
 
 impl<W: Work> Section<W> {
-    /// Returns the work, unless it has ended.
+    /// Returns the work; `None` if it has ended.
     pub(crate) fn work(&self) -> Option<&W> {
         match &self.state {
             SectionState::Running { work, .. } => Some(work),
@@ -227,7 +233,7 @@ impl<W: Work> Section<W> {
         }
     }
 
-    /// Returns the work, unless it has ended.
+    /// Returns the work; `None` if it has ended.
     pub(crate) fn work_mut(self: Pin<&mut Self>) -> Option<Pin<&mut W>> {
         match self.project().state.project() {
             SectionProjection::Running { work, .. } => Some(work),
