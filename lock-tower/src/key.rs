@@ -1,4 +1,4 @@
-//! The keys of requests: the trait that extracts them, and its errors.
+//! The keys of requests: extractors, which read the keys, and the errors that refuse a request.
 
 mod clash;
 mod demand;
@@ -25,7 +25,7 @@ pub use keys::Keys;
 pub(crate) use keys::{KeyDemand, Resolved, Sorted};
 pub use prefix::Prefixed;
 
-/// Extracts the lock keys needed by a request.
+/// Extracts from a request the keys that are locked while the request is served.
 ///
 /// `Ok(None)` lets the request pass without a lock; an error refuses the request (400 in HTTP).
 ///
@@ -53,8 +53,8 @@ pub use prefix::Prefixed;
 /// client that can name another client's key can hold that key for as long as your handler runs. So
 /// put the lock behind authentication, put the client's identity into the key (`user:7/cart`), give
 /// each use a [prefix](ExtractKeyExt::prefix) so that names of different routes cannot collide, and
-/// keep the queue limit. If a client must *not* be able to choose a different key for the same
-/// resource, the key needs one canonical spelling: see [`ByPath`].
+/// keep the [queue limit](crate::LockLayer::queue_limit). If a client must *not* be able to choose
+/// a different key for the same resource, the key needs one canonical spelling: see [`ByPath`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot extract a lock key from a request",
     label = "not an `ExtractKey`",
@@ -64,10 +64,10 @@ pub use prefix::Prefixed;
     note = "a limit of permits is a `u32`, or a closure that reads it: `|request: &Request<_>| -> u32 {{ .. }}`"
 )]
 pub trait ExtractKey<Req> {
-    /// Returns the locks needed by `request`.
+    /// Returns the keys to lock for `request`, or `None` for a request that passes without a lock.
     ///
     /// # Errors
-    /// [`KeyError`] refuses the request. Nothing is locked and nothing waits.
+    /// A [`KeyError`] refuses the request before anything is locked or queued.
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError>;
 }
 
@@ -82,28 +82,28 @@ where
     }
 }
 
-/// Extracts keys with the shared extractor.
+/// Extracts keys with the extractor inside the `Arc`.
 impl<Req, E: ExtractKey<Req> + ?Sized> ExtractKey<Req> for Arc<E> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         (**self).extract_key(request)
     }
 }
 
-/// Extracts keys with the inner extractor: for an extractor chosen at run time.
+/// Extracts keys with the extractor inside the box, which can be chosen at run time.
 impl<Req> ExtractKey<Req> for Box<dyn ExtractKey<Req> + Send + Sync> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         (**self).extract_key(request)
     }
 }
 
-/// Adapters for every extractor.
+/// Methods for every extractor, which change its keys or how these are locked.
 pub trait ExtractKeyExt: Sized {
-    /// Puts `prefix:` before every name, which separates the keys of different uses.
+    /// Puts `prefix:` before every key, so that the keys of different uses cannot be equal.
     ///
-    /// `"order"` and `"order:"` are equal. A prefix must not be empty or contain another colon, so
-    /// that the names of two prefixes are distinct. Otherwise every request is refused as
-    /// [`Misconfigured`](crate::Cause::Misconfigured), and the log states why. For two parts, use
-    /// two prefixes.
+    /// A colon at the end of `prefix` is ignored. The prefix must not be empty or contain another
+    /// colon, because then the keys of two prefixes could be equal. With such a prefix every
+    /// request is refused as [`Misconfigured`](crate::Cause::Misconfigured), and the log states
+    /// why. For a prefix of two parts, call this method twice.
     ///
     /// ```
     /// use lock_tower::{ExtractKey, ExtractKeyExt};
@@ -115,14 +115,15 @@ pub trait ExtractKeyExt: Sized {
         Prefixed::new(prefix, self)
     }
 
-    /// Locks only requests with these methods; all others pass.
+    /// Locks only requests with these HTTP methods. All other requests pass without a lock.
     #[cfg(feature = "http")]
     fn methods(self, methods: impl IntoIterator<Item = ::http::Method>) -> http::ForMethods<Self> {
         http::ForMethods::new(methods, self)
     }
 
-    /// Requests with these methods read, all others lock: reads run together, an exclusive lock
-    /// alone, all in order of arrival. See [`Keys::read`] and [`Keys::write`].
+    /// Locks for reading in requests with these HTTP methods, and exclusively in all other
+    /// requests. Readers of a key run together, a request with an exclusive lock runs alone, and
+    /// all wait in one queue in order of arrival. See [`Keys::read`] and [`Keys::write`].
     ///
     /// ```
     /// use http::Method;
@@ -138,18 +139,19 @@ pub trait ExtractKeyExt: Sized {
         http::ReadOn::new(methods, self)
     }
 
-    /// Acquires the names for reading instead of exclusively; see [`Keys::read`].
+    /// Locks the keys for reading instead of exclusively, so that requests with the same key run
+    /// together; see [`Keys::read`].
     fn reads(self) -> WithDemand<Self> {
         WithDemand::new(Demand::READ, self)
     }
 
-    /// Acquires the names exclusively, which is the default; see [`Keys::write`].
+    /// Locks the keys exclusively, which is the default; see [`Keys::write`].
     fn writes(self) -> WithDemand<Self> {
         WithDemand::new(Demand::EXCLUSIVE, self)
     }
 
-    /// Acquires `count` of `limit` permits of each name; see [`Keys::permits`]. The limit is a
-    /// number, or a closure that reads it from the request.
+    /// Acquires `count` permits of each key, of which at most `limit` are in use at the same time;
+    /// see [`Keys::permits`]. `limit` is a number, or a closure that reads it from the request.
     ///
     /// ```
     /// use lock_tower::{ExtractKeyExt, LockLayer};
@@ -157,8 +159,8 @@ pub trait ExtractKeyExt: Sized {
     /// struct Mail { tenant: u64 }
     ///
     /// # fn layer(locks: lockcore::Locks) {
-    /// let by_tenant = |mail: &Mail| format!("tenant:{}", mail.tenant); let layer =
-    /// LockLayer::new(locks, by_tenant.permits(1, 10)); // ten at a time per tenant
+    /// let by_tenant = |mail: &Mail| format!("tenant:{}", mail.tenant);
+    /// let layer = LockLayer::new(locks, by_tenant.permits(1, 10)); // ten at a time per tenant
     /// # let _ = layer;
     /// # }
     /// ```
@@ -169,9 +171,9 @@ pub trait ExtractKeyExt: Sized {
 
 impl<E> ExtractKeyExt for E {}
 
-/// Why a request key is refused: it is missing, or cannot name a lock.
+/// Why the key of a request is refused: it is missing, or cannot name a lock.
 ///
-/// In HTTP the text reaches the client, in the refusal's `detail`. Describe the mistake without
+/// In HTTP the client sees the text, in the `detail` of the refusal. Describe the mistake without
 /// repeating the key.
 #[derive(Debug, Clone)]
 pub struct KeyError {
@@ -181,42 +183,44 @@ pub struct KeyError {
     fault: Fault,
 }
 
-/// Categories for refused keys.
+/// The kind of mistake for which a key is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// The request has no key, or a key that cannot name a lock.
     Request,
-    /// The key is a name in non-canonical spelling.
+    /// The key names a resource in a non-canonical spelling, such as `07` for 7.
     Spelling,
-    /// The service is misconfigured. The client cannot fix this, so the refusal omits the reason.
+    /// The service is misconfigured. The client cannot fix this, so the response omits the reason.
     Misuse,
 }
 
 impl KeyError {
-    /// Refuses the request for `reason`.
+    /// Creates an error for a missing or invalid key (400 in HTTP). `reason` is shown to the
+    /// client.
     pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
         Self { reason: reason.into(), source: None, clash: None, fault: Fault::Request }
     }
 
-    /// Refuses a name in non-canonical spelling. The refusal has a separate code,
-    /// [`KeySpelling`](crate::Cause::KeySpelling).
+    /// Creates an error for a key in a non-canonical spelling (400 in HTTP). `reason` is shown to
+    /// the client. The refusal has a separate code, [`KeySpelling`](crate::Cause::KeySpelling).
     pub fn spelling(reason: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Spelling, ..Self::new(reason) }
     }
 
-    /// Refuses the request as [`Misconfigured`](crate::Cause::Misconfigured) (500 in HTTP), because
-    /// the extractor is misconfigured, as described by `sentence`. Only the log contains the
-    /// sentence.
+    /// Creates an error for a misconfigured extractor, as described by `sentence`. The request is
+    /// refused as [`Misconfigured`](crate::Cause::Misconfigured) (500 in HTTP). Only the log
+    /// contains the sentence.
     pub fn misuse(sentence: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Misuse, ..Self::new(sentence) }
     }
 
-    /// Refuses conflicting demands for the same name in a request.
+    /// Creates an error for two conflicting demands for the same name in one request.
     pub(crate) fn clash(first: Demand, second: Demand) -> Self {
         let clash = Clash { first, second };
         Self { clash: Some(clash), ..Self::misuse(clash.to_string()) }
     }
 
+    /// Returns the conflicting demands; `None` if the error has another reason.
     pub(crate) fn as_clash(&self) -> Option<&Clash> {
         self.clash.as_ref()
     }

@@ -1,15 +1,16 @@
-//! Conflicting demands for the same name in a request.
+//! The error for conflicting demands for the same name in one request.
 
 use std::error::Error;
 use std::fmt;
 
 use lockcore::Demand;
 
-/// Two conflicting demands for the same name in a request: the request would wait for itself,
-/// similar requests would wait for each other, or a demand is a mistake.
+/// Two demands for the same name, such as a read and an exclusive lock, that a request cannot
+/// combine. Otherwise the request would wait for itself, or similar requests would wait for each
+/// other.
 ///
-/// The text names both demands. Acquire the name once, where the request first needs it, with
-/// everything the request needs.
+/// The text names both demands. To avoid the error, acquire the name once, where the request first
+/// needs it, with everything that the request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clash {
     pub(crate) first: Demand,

@@ -1,10 +1,10 @@
-//! Extractors that set the demand of their names: exclusive, read or permits.
+//! Extractors that set how their keys are locked: exclusively, for reading, or with permits.
 
 use lockcore::Demand;
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// Sets the demand for the names of another extractor; made by
+/// An extractor whose keys are locked for reading or exclusively; made by
 /// [`reads`](crate::ExtractKeyExt::reads) and [`writes`](crate::ExtractKeyExt::writes).
 #[derive(Debug, Clone)]
 pub struct WithDemand<E> {
@@ -24,7 +24,8 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for WithDemand<E> {
     }
 }
 
-/// A name's permit limit: a number, or a closure `Fn(&Request) -> u32`.
+/// The number of permits that requests for a key share: a `u32`, or a closure
+/// `Fn(&Request) -> u32`.
 ///
 /// ```
 /// use lock_tower::PermitLimit;
@@ -36,16 +37,16 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for WithDemand<E> {
 /// assert_eq!(5_u32.permit_limit(&Call { is_paid: true }), 5);
 /// ```
 ///
-/// Requests for the same name should have equal limits: a request is granted when the permits in
-/// use plus the requested count do not exceed the request's own limit.
+/// Requests for the same key should have equal limits. A request is granted its permits when these
+/// and the permits in use together do not exceed the request's own limit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit of permits",
     label = "not a limit",
     note = "a limit is a `u32`, or a closure that reads it from the request: `|request: &Request<_>| -> u32 {{ .. }}`"
 )]
 pub trait PermitLimit<Req> {
-    /// Returns the limit for this request: 1 to 2^30 - 1. Other values refuse the request as
-    /// [`Misconfigured`](crate::Cause::Misconfigured).
+    /// Returns the limit for the keys of this request: 1 to 2^30 - 1. Other values refuse the
+    /// request as [`Misconfigured`](crate::Cause::Misconfigured).
     fn permit_limit(&self, request: &Req) -> u32;
 }
 
@@ -64,7 +65,7 @@ where
     }
 }
 
-/// Acquires permits for the names of another extractor; made by
+/// An extractor whose keys are locked with permits; made by
 /// [`permits`](crate::ExtractKeyExt::permits).
 #[derive(Debug, Clone)]
 pub struct WithPermits<E, L> {

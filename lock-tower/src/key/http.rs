@@ -1,4 +1,4 @@
-//! Keys read from HTTP requests.
+//! Extractors for HTTP requests.
 
 mod extension;
 mod header;

@@ -5,19 +5,19 @@ use lockcore::LockKey;
 use crate::key::KeyError;
 use crate::key::keys::{Keys, Name};
 
-/// The return type of a key closure: a name, [`Keys`], or an `Option` or `Result` of these.
+/// A value that a key closure may return: a name, [`Keys`], or an `Option` or `Result` of these.
 ///
-/// The value is owned: a closure cannot borrow from the request.
+/// The value must be owned, so the closure cannot return a name borrowed from the request.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
     label = "not a key",
     note = "return a `String`, `&'static str`, `LockKey` or `Keys`, or an `Option` or `Result` of these: `format!(\"order:{{id}}\")`"
 )]
 pub trait IntoKeys {
-    /// Converts the value into the locks, or into `None` for "no lock".
+    /// Converts the value into the keys to lock, or into `None` for a request without a lock.
     ///
     /// # Errors
-    /// [`KeyError`] refuses the request.
+    /// The [`KeyError`] in the value, which refuses the request.
     fn into_keys(self) -> Result<Option<Keys>, KeyError>;
 }
 

@@ -1,4 +1,4 @@
-//! A request's locks, with the options set by the request.
+//! The keys of a request, with the options for this request.
 
 use lockcore::{Demand, LockKey, LockOptions};
 use tokio::time::Instant;
@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use crate::key::KeyError;
 use crate::options::Options;
 
-/// The locks needed by one request, and its own options, which take precedence over the layer's
-/// options.
+/// The keys to lock for one request, and options for this request, which take precedence over the
+/// layer's options.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::options::Options;
 ///
 /// # Locks, reads, permits
 /// A name is locked exclusively unless [`read`](Self::read) or [`permits`](Self::permits) sets
-/// another demand. They apply to the names added so far, so different names can have different
-/// demands:
+/// another demand. These methods apply to the names added so far, so different names can have
+/// different demands:
 ///
 /// ```
 /// # use lock_tower::Keys;
@@ -30,14 +30,15 @@ use crate::options::Options;
 /// # let _ = (priced, sent);
 /// ```
 ///
-/// [`Demand`] describes which demands for the same name exclude each other.
+/// The type [`Demand`] describes which demands for the same name exclude each other.
 ///
-/// Within a request, a repeated name shares the existing hold if the hold covers the new demand:
-/// exclusive covers exclusive and read, read covers read. Permits for the same name in the same
-/// call are acquired together. Other demands for a name already held are refused before anything is
-/// sent ([`Clash`](crate::Clash), 500 in HTTP): an exclusive lock on a name that the request reads
-/// would wait for itself, and requests that hold a permit each and need another would wait for each
-/// other. Different demands for the same name in the same call are also refused.
+/// A name that the request has already locked is not locked again if the existing lock covers the
+/// new demand: an exclusive lock covers an exclusive lock and a read, a read covers a read. Permits
+/// for the same name in the same call are added up and acquired together. Other demands for a name
+/// that is already locked are refused before anything is sent ([`Clash`](crate::Clash), 500 in
+/// HTTP). Otherwise an exclusive lock on a name that the request reads would wait for itself, and
+/// requests that each hold a permit and need another would wait for each other. Different demands
+/// for the same name in the same call are also refused.
 #[derive(Debug, Clone)]
 #[must_use = "return it from the extractor"]
 pub struct Keys {
@@ -50,38 +51,38 @@ pub struct Keys {
     deadline: Option<Instant>,
 }
 
-/// A key with a demand; `None` until a demand is set.
+/// A key, and how it is to be locked. The demand is an `Option` where it may be unset.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyDemand<K = LockKey, D = Demand> {
     pub(crate) key: K,
     pub(crate) demand: D,
 }
 
-/// An unchecked name with a demand.
+/// A name that has not been checked, with the demand set so far.
 type NameDemand = KeyDemand<Name, Option<Demand>>;
 
-/// An unchecked name, so that a prefix can still be added.
+/// A name that has not been checked, because a prefix may still be added.
 #[derive(Debug, Clone)]
 pub(crate) enum Name {
     Text(String),
     Static(&'static str),
     Key(LockKey),
-    /// No name: the request is refused.
+    /// There is no name: the request is refused with this error.
     Refused(KeyError),
 }
 
 impl Keys {
-    /// Creates a single lock. An invalid lock name refuses the request.
+    /// Creates keys with one name. If the name is not valid for a lock, the request is refused.
     pub fn one(name: impl Into<String>) -> Self {
         Self::of(Name::Text(name.into()))
     }
 
-    /// Creates a single lock, for an already checked name.
+    /// Creates keys with one key, which has already been checked.
     pub fn key(key: LockKey) -> Self {
         Self::of(Name::Key(key))
     }
 
-    /// Creates no lock, and refuses the request with this error.
+    /// Creates keys that lock nothing, and refuse the request with this error.
     ///
     /// ```
     /// use lock_tower::{KeyError, Keys};
@@ -105,30 +106,31 @@ impl Keys {
         Self { first, rest: Vec::new(), options, label, class, refuses_early: None, deadline }
     }
 
-    /// Adds a lock. The same name twice is one lock.
+    /// Adds a name to lock. A name that is added twice is locked once.
     pub fn and(mut self, name: impl Into<String>) -> Self {
         self.rest.push(KeyDemand { key: Name::Text(name.into()), demand: None });
         self
     }
 
-    /// Sets the names added so far to read: other requests may read them at the same time. See
+    /// Locks the names added so far for reading: other requests may read them at the same time. See
     /// [`Locks::read`](lockcore::Locks::read).
     ///
-    /// A name that already has a different demand refuses the request: a [`Clash`](crate::Clash).
-    /// For several names with different demands see [`join`](Self::join).
+    /// If a name already has a different demand, the request is refused: a [`Clash`](crate::Clash).
+    /// To give several names different demands, use [`join`](Self::join).
     pub fn read(self) -> Self {
         self.demand(Demand::READ)
     }
 
-    /// Locks the names added so far exclusively, which is the default: for names that are also
-    /// read. See [`read`](Self::read) for a name that already has a different demand.
+    /// Locks the names added so far exclusively, which is the default. For use beside names that
+    /// are read. If a name already has a different demand, the request is refused, as for
+    /// [`read`](Self::read).
     pub fn write(self) -> Self {
         self.demand(Demand::EXCLUSIVE)
     }
 
-    /// Acquires `count` of `limit` permits of each name added so far. See
-    /// [`LockRequest::permits`](lockcore::LockRequest::permits), and [`read`](Self::read) for a
-    /// name that already has a different demand.
+    /// Acquires `count` permits of each name added so far, of which at most `limit` are in use at
+    /// the same time. See [`LockRequest::permits`](lockcore::LockRequest::permits). If a name
+    /// already has a different demand, the request is refused, as for [`read`](Self::read).
     ///
     /// A `count` of 0 or above `limit`, or a `limit` of 2^30 or more, refuses the request as
     /// [`Misconfigured`](crate::Cause::Misconfigured), and nothing is sent.
@@ -142,8 +144,8 @@ impl Keys {
         }
     }
 
-    /// Sets the demand of the names added so far; see [`read`](Self::read) for a name that already
-    /// has a different demand.
+    /// Sets how the names added so far are locked. If a name already has a different demand, the
+    /// request is refused, as for [`read`](Self::read).
     pub fn demand(self, demand: Demand) -> Self {
         self.say_each(|said| match said {
             Some(said) if said != demand => Err(KeyError::clash(said, demand)),
@@ -151,7 +153,8 @@ impl Keys {
         })
     }
 
-    /// Sets the demand of each name added so far, or refuses the request.
+    /// Sets the demand of each name added so far to the result of `say`, which receives the present
+    /// demand. An error refuses the request.
     fn say_each(mut self, say: impl Fn(Option<Demand>) -> Result<Demand, KeyError>) -> Self {
         self.wants_mut().for_each(|want| match say(want.demand) {
             Ok(demand) => want.demand = Some(demand),
@@ -165,70 +168,76 @@ impl Keys {
     }
 
     lockcore::option_setters! { options:
-        /// The request's maximum wait, for all locks together. Zero does not wait.
+        /// Sets how long this request waits for its locks, all together. Zero does not wait: the
+        /// request is refused at once if a key is busy.
         wait,
-        /// Waits without a limit.
+        /// Lets this request wait without a time limit.
         wait_forever,
-        /// The maximum time to wait for the store; see
+        /// Sets how long this request waits for a store that does not respond; see
         /// [`LockLayer::store_wait`](crate::LockLayer::store_wait).
         store_wait,
-        /// The lease of this request's hold; see [`LockOptions::lease`].
+        /// Sets how long this request's locks stay held after this process has died; see
+        /// [`LockOptions::lease`].
         lease,
-        /// A lease without renewal; see [`LockOptions::fixed_lease`].
+        /// Sets a lease that is not renewed, so that the locks are lost when it ends; see
+        /// [`LockOptions::fixed_lease`].
         fixed_lease,
-        /// The maximum number of waiters for this key, this request included.
+        /// Sets how many requests may wait for each key, including this request. If more would
+        /// wait, this request is refused at once.
         queue_limit,
-        /// The maximum duration of this request's hold; see
+        /// Sets how long this request may hold its locks; see
         /// [`LockLayer::max_hold`](crate::LockLayer::max_hold).
         max_hold,
-        /// What to do if the key is busy; see
+        /// Sets what this request does if a key is busy: wait, be refused at once, or wait only
+        /// until a newer request arrives; see
         /// [`LockLayer::when_busy`](crate::LockLayer::when_busy).
         when_busy,
     }
 
-    /// Sets several options at once. Unset options keep their present values.
+    /// Sets several options at once. Options that are unset in `options` keep their present values.
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = Options(options).or(self.options);
         self
     }
 
-    /// Sets this request's label in [`inspect`](lockcore::Locks::inspect), for operators, instead
-    /// of the layer's label. At most 64 bytes; the rest is cut off.
+    /// Sets the label under which operators see this request in
+    /// [`inspect`](lockcore::Locks::inspect), instead of the layer's label. Only the first 64 bytes
+    /// are kept.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(label.as_ref().into());
         self
     }
 
-    /// Sets the label if none is set.
+    /// Sets this request's label if it has none.
     pub(crate) fn label_if_none(mut self, label: &str) -> Self {
         self.label.get_or_insert_with(|| label.into());
         self
     }
 
-    /// Sets this request's class, instead of the layer's class; see
+    /// Sets the class by which metrics group this request, instead of the layer's class; see
     /// [`LockRequest::class`](lockcore::LockRequest::class).
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = Some(class.as_ref().into());
         self
     }
 
-    /// Sets whether this request is refused at once if it is unlikely to be served within the wait,
-    /// instead of the layer's [`refuse_early`](crate::LockLayer::refuse_early). For several keys,
-    /// each is judged by its own queue, with the rest of the wait.
+    /// Sets whether this request is refused at once if it would hardly be served within the wait,
+    /// instead of the layer's [`refuse_early`](crate::LockLayer::refuse_early). With several keys,
+    /// the queue of each key is compared with the part of the wait that is left.
     pub fn refuse_early(mut self, refuses_early: bool) -> Self {
         self.refuses_early = Some(refuses_early);
         self
     }
 
-    /// Ends this request's wait at this time, unless the [wait](Self::wait) ends earlier. A request
-    /// past the deadline does not wait. Of several deadlines, the earliest counts.
+    /// Ends this request's wait at `deadline`, unless the [wait](Self::wait) ends earlier. After
+    /// the deadline, the request does not wait at all. Of several deadlines, the earliest applies.
     pub fn wait_until(mut self, deadline: Instant) -> Self {
         self.deadline = Some(self.deadline.map_or(deadline, |other| other.min(deadline)));
         self
     }
 
-    /// Joins the locks of both, each with its demand; they are acquired together. If both set an
-    /// option, `self` takes precedence.
+    /// Adds the keys of `other`, each with its demand. All keys are acquired together. If both set
+    /// an option, the value of `self` is kept.
     pub fn join(mut self, other: Self) -> Self {
         self.rest.push(other.first);
         self.rest.extend(other.rest);
@@ -279,7 +288,7 @@ impl Keys {
     }
 }
 
-/// A request's checked keys and options.
+/// The checked keys of a request, and its options.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) keys: Sorted,
@@ -287,11 +296,12 @@ pub(crate) struct Resolved {
     pub(crate) label: Option<Box<str>>,
     pub(crate) class: Option<Box<str>>,
     pub(crate) refuses_early: Option<bool>,
-    /// When the wait ends, regardless of the options.
+    /// When the wait ends at the latest, whatever wait the options set.
     pub(crate) deadline: Option<Instant>,
 }
 
-/// Keys in the order of acquisition, which is the same in every process.
+/// Keys in the order of acquisition, which is the same in every process, so that requests do not
+/// deadlock.
 #[derive(Debug)]
 pub(crate) struct Sorted {
     next: Option<KeyDemand>,
@@ -306,7 +316,10 @@ impl Iterator for Sorted {
     }
 }
 
-/// Removes duplicates from sorted keys.
+/// Merges the entries for the same key in a sorted list.
+///
+/// # Errors
+/// A clash if the demands of these entries cannot be joined.
 fn each_once(sorted: Vec<KeyDemand>) -> Result<Vec<KeyDemand>, KeyError> {
     let mut each: Vec<KeyDemand> = Vec::with_capacity(sorted.len());
     for want in sorted {
@@ -318,7 +331,11 @@ fn each_once(sorted: Vec<KeyDemand>) -> Result<Vec<KeyDemand>, KeyError> {
     Ok(each)
 }
 
-/// Joins demands for a name requested twice in the same call.
+/// Joins the demands for a name that is requested twice in the same call. Permits with the same
+/// limit are added up, and equal demands are one.
+///
+/// # Errors
+/// A clash for all other demands, and for more permits than the limit.
 fn join(one: Demand, other: Demand) -> Result<Demand, KeyError> {
     let clash = || KeyError::clash(one, other);
     match one.is_permits() && one.limit() == other.limit() {
@@ -391,7 +408,7 @@ impl From<KeyError> for Keys {
     }
 }
 
-/// Converts a result. An error refuses the request.
+/// Converts the value in `Ok`. An `Err` becomes keys that refuse the request.
 impl<K: Into<Keys>, E: Into<KeyError>> From<Result<K, E>> for Keys {
     fn from(keys: Result<K, E>) -> Self {
         match keys {

@@ -1,8 +1,8 @@
-//! An extractor that adds a prefix to every name.
+//! An extractor that puts a prefix before every key.
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// Puts `prefix:` before every name of another extractor; made by
+/// An extractor that puts `prefix:` before every key of another extractor; made by
 /// [`prefix`](crate::ExtractKeyExt::prefix).
 #[derive(Debug, Clone)]
 pub struct Prefixed<E> {
@@ -11,8 +11,8 @@ pub struct Prefixed<E> {
 }
 
 impl<E> Prefixed<E> {
-    /// Puts `prefix:` before the names of `extractor`; see
-    /// [`prefix`](crate::ExtractKeyExt::prefix).
+    /// Creates an extractor that puts `prefix:` before every key of `extractor`. See
+    /// [`prefix`](crate::ExtractKeyExt::prefix) for the rules.
     pub fn new(prefix: impl Into<String>, extractor: E) -> Self {
         let mut prefix = prefix.into();
         if prefix.ends_with(':') {

@@ -1,4 +1,4 @@
-//! Tuples of extractors, whose locks are acquired together.
+//! Tuples of extractors, whose keys are locked together.
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
@@ -11,8 +11,8 @@ fn joined(one: Option<Keys>, other: Option<Keys>) -> Option<Keys> {
 
 macro_rules! tuple {
     ($($extractor:ident $index:tt),+) => {
-        /// Extracts the locks of all parts. If two parts set the same option, the first takes
-        /// precedence.
+        /// Extracts the keys of all extractors in the tuple. If two of them set the same option,
+        /// the value of the first is kept.
         impl<Req, $($extractor: ExtractKey<Req>),+> ExtractKey<Req> for ($($extractor,)+) {
             fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
                 let mut keys = None;

@@ -1,4 +1,4 @@
-//! A key from an extension set by an outer layer.
+//! An extractor for a key from an extension, which an outer layer has set.
 
 use std::any::type_name;
 use std::fmt;
@@ -8,7 +8,8 @@ use http::Request;
 
 use crate::key::{ExtractKey, IntoKeys, KeyError, Keys};
 
-/// A key made from an extension, such as the authenticated user: not chosen by the client.
+/// An extractor that makes the key from a request extension of type `T`, such as the authenticated
+/// user. The client cannot choose this key, because an outer layer sets the extension.
 ///
 /// ```
 /// use lock_tower::{ByExtension, ExtractKey};
@@ -33,13 +34,13 @@ where
     F: Fn(&T) -> K,
     K: IntoKeys,
 {
-    /// Makes the key from the extension with `key`; a request without the extension is refused
-    /// (400).
+    /// Creates an extractor that makes the key from the extension with the closure `key`. A request
+    /// without the extension is refused (400).
     pub fn new(key: F) -> Self {
         Self { key, is_optional: false, extension: PhantomData }
     }
 
-    /// Lets requests without the extension pass without a lock.
+    /// Lets requests without the extension pass without a lock, instead of refusing them.
     pub fn optional(mut self) -> Self {
         self.is_optional = true;
         self

@@ -1,12 +1,13 @@
-//! A key from a request header.
+//! An extractor for a key from a request header.
 
 use http::Request;
 use http::header::HeaderName;
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// A header value, unchanged. Refuses (400) a value that is not visible ASCII, empty, or longer
-/// than 512 bytes, and a repeated header: the handler might read the other value.
+/// An extractor whose key is the unchanged value of a request header. A request is refused (400) if
+/// the value is empty, longer than 512 bytes, or not visible ASCII. It is also refused if the
+/// header is repeated, because the handler might read the other value.
 ///
 /// ```
 /// use lock_tower::{ByHeader, ExtractKey};
@@ -26,7 +27,8 @@ pub struct ByHeader {
 }
 
 impl ByHeader {
-    /// Reads the header with this name; a request without it is refused (400).
+    /// Creates an extractor for the header with this name. A request without the header is refused
+    /// (400).
     ///
     /// # Panics
     /// Panics if `name` has an upper case letter or is not a valid header name.
@@ -34,8 +36,8 @@ impl ByHeader {
         Self { name: HeaderName::from_static(name), is_optional: false }
     }
 
-    /// Lets requests without the header pass without a lock. Then a client that omits the header is
-    /// not serialized.
+    /// Lets requests without the header pass without a lock, instead of refusing them. A client
+    /// that omits the header is then not serialized.
     pub fn optional(mut self) -> Self {
         self.is_optional = true;
         self

@@ -1,10 +1,11 @@
-//! Locks for selected HTTP methods only.
+//! An extractor for requests with selected HTTP methods.
 
 use http::{Method, Request};
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// Locks only requests with selected methods; made by [`methods`](crate::ExtractKeyExt::methods).
+/// An extractor that locks only requests with selected HTTP methods; made by
+/// [`methods`](crate::ExtractKeyExt::methods).
 #[derive(Debug, Clone)]
 pub struct ForMethods<E> {
     methods: Vec<Method>,
@@ -12,7 +13,8 @@ pub struct ForMethods<E> {
 }
 
 impl<E> ForMethods<E> {
-    /// Extracts the keys of `extractor` for `methods`, and no lock for other methods.
+    /// Creates an extractor that returns the keys of `extractor` for requests with these `methods`,
+    /// and no key for all others.
     pub fn new(methods: impl IntoIterator<Item = Method>, extractor: E) -> Self {
         Self { methods: methods.into_iter().collect(), extractor }
     }

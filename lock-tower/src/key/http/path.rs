@@ -1,4 +1,4 @@
-//! A key from the request path, in canonical spelling.
+//! An extractor for a key from the request path, in canonical spelling.
 
 use std::fmt;
 
@@ -6,26 +6,27 @@ use http::{Extensions, Request, Uri};
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// The request path, in [canonical](canonical_path) spelling: `/orders/42` and `/orders/4%32` are
-/// the same key.
+/// An extractor whose key is the request path in [canonical](canonical_path) spelling: `/orders/42`
+/// and `/orders/4%32` are the same key. The query is not part of the key.
 ///
 /// A handler that parses a path segment accepts several texts for the same value. If the key were
-/// the text, each spelling would be a separate lock, and a client could choose among them. So:
+/// the text itself, each spelling would be a separate lock, and a client could choose among them.
+/// So:
 ///
 /// - **Numbers** have one spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused with
 ///   400 and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths
 ///   whose segments no handler parses as numbers, such as article numbers with leading zeros.
 /// - **UUIDs** in all spellings (upper case, without hyphens, in braces, `urn:uuid:`) are the same
 ///   key.
-/// - Everything else that a handler may fold stays distinct: upper and lower case in names,
-///   decimals (`1.0` and `1.00`), dates, parameters after a `;`. If a handler parses such a part,
-///   make the key from the parsed value, with a closure, `lock_by` or `Locked<Path<_>>`.
+/// - Everything else that a handler may treat as equal stays distinct: upper and lower case in
+///   names, decimals (`1.0` and `1.00`), dates, parameters after a `;`. If a handler parses such a
+///   part, make the key from the parsed value: with a closure, or with `lock_by` or
+///   `Locked<Path<_>>` of lock-axum.
 ///
-/// The query is not part of the key.
-///
-/// A router that strips a prefix shows inner layers only the rest: two nested routers would share
-/// the key `/42`. Specify where the whole path is, or use a [prefix](crate::ExtractKeyExt::prefix)
-/// for each:
+/// A router that strips a path prefix shows inner layers only the rest of the path, so two nested
+/// routers would share the key `/42`. Set where the whole path is found, with
+/// [`original`](Self::original), or use a different [prefix](crate::ExtractKeyExt::prefix) in each
+/// router:
 ///
 /// ```
 /// # #[derive(Clone)] struct OriginalUri(http::Uri); // axum::extract::OriginalUri
@@ -44,22 +45,22 @@ pub struct ByPath {
 }
 
 impl ByPath {
-    /// Uses the path seen by the layer.
+    /// Creates an extractor for the path that the layer sees.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Uses the URI path that `original` finds in the extensions; if it finds none, the path seen
-    /// by the layer.
+    /// Takes the path of the URI that `original` finds in the request's extensions. If it finds
+    /// none, the path that the layer sees is used.
     pub fn original(mut self, original: fn(&Extensions) -> Option<&Uri>) -> Self {
         self.original = Some(original);
         self
     }
 
-    /// Takes numbers and UUIDs as written: `/parts/007` and `/parts/7` are two keys.
+    /// Keeps numbers and UUIDs as they are written: `/parts/007` and `/parts/7` are two keys.
     ///
-    /// Use it only if no handler parses them: otherwise a client can bypass the lock with another
-    /// spelling.
+    /// Use this option only if no handler parses numbers or UUIDs from the path. Otherwise a client
+    /// can bypass the lock with another spelling.
     ///
     /// ```
     /// use lock_tower::{ByPath, ExtractKey};
@@ -96,14 +97,14 @@ impl fmt::Debug for ByPath {
     }
 }
 
-/// Returns a path in canonical spelling.
+/// Returns the canonical spelling of a path, as [`ByPath`] uses it for keys.
 ///
-/// Percent-encoding is decoded, except for the slash and the percent sign, where decoding would
-/// change the meaning (`%2F`, `%25`); a trailing slash is dropped. A UUID segment, in any spelling,
+/// Percent-encoding is decoded, except for the slash and the percent sign (`%2F`, `%25`), where
+/// decoding would change the meaning. A trailing slash is removed. A UUID segment, in any spelling,
 /// becomes lower case with hyphens.
 ///
 /// # Errors
-/// [`KeyError`] for paths that servers and handlers interpret differently:
+/// A [`KeyError`] for paths that servers and handlers interpret differently:
 /// - an incomplete percent-encoding, invalid UTF-8, and an empty path;
 /// - empty segments (`//`), the segments `.` and `..`, and the same parts between encoded slashes
 ///   or backslashes (`x%2F..%2Fb`, `x%2F%2Fb`, `x%5C..%5Cb`);
@@ -131,10 +132,11 @@ pub fn canonical_path(path: &str) -> Result<String, KeyError> {
     }
 }
 
-/// Whether a single byte scan proves that the path is canonical, as most paths are.
+/// Returns true if the path is surely canonical, as most paths are. This fast check scans the bytes
+/// once; if it returns false, the path may still be canonical.
 fn is_surely_canonical(path: &str) -> bool {
     let is_plain = |segment: &[u8]| {
-        // All UUIDs are longer.
+        // A UUID has at least 32 characters.
         segment.len() < 32
             && !matches!(segment, [] | [b'.' | b'+' | b'-' | b'0', ..])
             && !segment.iter().any(|byte| matches!(byte, b'%' | b'\\'))
@@ -143,7 +145,7 @@ fn is_surely_canonical(path: &str) -> bool {
     segments.is_some_and(|segments| segments.split(|byte| *byte == b'/').all(is_plain))
 }
 
-/// Returns the canonical spelling of any path.
+/// Returns the canonical spelling of a path that did not pass the fast check.
 fn respelled(path: &str) -> Result<String, KeyError> {
     let mut path = decoded_path(path)?;
     if path.split('/').any(is_odd_number) {
@@ -159,7 +161,11 @@ fn respelled(path: &str) -> Result<String, KeyError> {
     Ok(path)
 }
 
-/// Decodes the percent-encoding, except where decoding changes the meaning.
+/// Decodes the percent-encoding of a path, except for `%2F` and `%25`, where decoding changes the
+/// meaning. Removes a trailing slash.
+///
+/// # Errors
+/// A [`KeyError`] for an incomplete percent-encoding, invalid UTF-8, and empty or dot segments.
 fn decoded_path(path: &str) -> Result<String, KeyError> {
     let mut decoded = Vec::with_capacity(path.len());
     let mut bytes = path.bytes();
@@ -194,7 +200,8 @@ fn decoded_path(path: &str) -> Result<String, KeyError> {
     Ok(path)
 }
 
-/// Whether the segment is a number in a non-canonical spelling.
+/// Returns true if the segment is a number with a plus sign or a leading zero, or a zero with a
+/// minus sign.
 fn is_odd_number(segment: &str) -> bool {
     let digits = segment.strip_prefix(['+', '-']).unwrap_or(segment);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -202,7 +209,7 @@ fn is_odd_number(segment: &str) -> bool {
     is_number && (segment.starts_with('+') || has_zero)
 }
 
-/// Returns a UUID segment in canonical spelling.
+/// Returns the canonical spelling of a segment that is a UUID; `None` for other segments.
 fn uuid(segment: &str) -> Option<String> {
     let braced = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let named = segment.get(..9).filter(|name| name.eq_ignore_ascii_case("urn:uuid:"));
@@ -271,7 +278,7 @@ mod tests {
         }
     }
 
-    // H1: a handler that parses the segment accepts all of these as the same number.
+    // A handler that parses the segment accepts all of these as the same number.
     #[test]
     fn a_number_has_one_spelling_and_all_others_are_refused() {
         let refused = [

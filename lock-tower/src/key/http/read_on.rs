@@ -1,12 +1,12 @@
-//! Reads for selected HTTP methods, exclusive locks for all others.
+//! An extractor that locks for reading in requests with selected HTTP methods.
 
 use http::{Method, Request};
 use lockcore::Demand;
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// Reads for selected methods and locks exclusively for all others; made by
-/// [`read_on`](crate::ExtractKeyExt::read_on).
+/// An extractor that locks for reading in requests with selected HTTP methods, and exclusively in
+/// all others; made by [`read_on`](crate::ExtractKeyExt::read_on).
 #[derive(Debug, Clone)]
 pub struct ReadOn<E> {
     methods: Vec<Method>,
