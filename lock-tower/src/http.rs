@@ -1,5 +1,5 @@
-//! `HttpLockLayer`, `DetachLayer`, and the shared parts of all layers for HTTP: bodies, responses,
-//! request locks.
+//! `HttpLockLayer`, `DetachLayer`, and what all layers for HTTP share: request and response bodies,
+//! responses, and `RequestLocks`.
 
 pub(crate) mod body;
 pub(crate) mod caller;

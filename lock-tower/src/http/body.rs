@@ -14,10 +14,11 @@ use crate::hold::layer_holds::LayerHolds;
 use crate::hold::section::{End, Failure, PollStep, Section, Step, Work};
 use crate::http::response_options::ResponseOptions;
 
-/// The response body of an [`HttpLock`](crate::http::HttpLock).
+/// The response body of [`HttpLock`](crate::http::HttpLock) and
+/// [`LockScope`](crate::scope::LockScope): the body of the inner service, or of a refusal.
 ///
-/// Under [`hold_until_body_end`](crate::HttpLockLayer::hold_until_body_end) the body carries the
-/// lock. Dropping the body releases the lock.
+/// With [`hold_until_body_end`](crate::HttpLockLayer::hold_until_body_end) the body keeps the lock
+/// until the last frame. Dropping the body also releases the lock.
 #[pin_project]
 pub struct LockBody<B: Body> {
     #[pin]
@@ -26,13 +27,16 @@ pub struct LockBody<B: Body> {
 
 #[pin_project(project = LockBodyProjection)]
 enum LockBodyKind<B: Body> {
+    /// The body of a refusal; `None` if it is empty, or has been taken.
     Refusal(Option<Bytes>),
+    /// The body of the inner service, without a lock.
     Open(#[pin] B),
-    /// Boxed, so that the other and more frequent kinds stay small.
+    /// The body of the inner service, which keeps the lock. Boxed, so that the other and more
+    /// frequent kinds stay small.
     Held(Pin<Box<HeldBody<B>>>),
 }
 
-/// A body under a lock.
+/// A response body that keeps the lock until its end.
 #[pin_project]
 struct HeldBody<B: Body> {
     #[pin]
@@ -40,8 +44,8 @@ struct HeldBody<B: Body> {
     response_options: Arc<ResponseOptions>,
 }
 
-/// The frames of a body. The last frame ends the work, and is sent after the lock is released.
-/// Trailers are the last frame, even without an end-of-stream hint.
+/// A body as the work of a section. The last frame ends the work, so it is sent after the lock is
+/// released. Trailers are always the last frame, even if the body does not report its end.
 #[pin_project]
 struct Frames<B>(#[pin] B);
 
@@ -112,7 +116,7 @@ where
         match &self.kind {
             LockBodyKind::Refusal(body) => body.is_none(),
             LockBodyKind::Open(body) => body.is_end_stream(),
-            // Until then a frame or an error is still to come.
+            // Before the section is done, a frame or an error is still to come.
             LockBodyKind::Held(held) => held.section.is_done(),
         }
     }

@@ -1,4 +1,4 @@
-//! Information about the caller in a request: deadline and trace.
+//! What a request says about its caller: deadline and trace.
 
 use http::HeaderMap;
 use lockcore::TraceParent;
@@ -6,17 +6,17 @@ use tokio::time::Instant;
 
 use crate::key::Keys;
 
-/// The caller's deadline and trace.
+/// The caller's deadline and trace, as far as the layer reads them from a request.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// The latest end of each wait.
+    /// When each wait of the request ends at the latest; `None` if the caller states no deadline.
     pub(crate) deadline: Option<Instant>,
-    /// The trace, used as label instead of the layer's label.
+    /// The caller's trace, which labels the request's locks instead of the layer's label.
     pub(crate) trace: Option<TraceParent>,
 }
 
 impl Caller {
-    /// Adds the deadline to the keys, and the trace as label if the keys have none.
+    /// Sets the deadline on the keys, and the trace as their label if they have none.
     pub(crate) fn apply(&self, keys: Keys) -> Keys {
         let keys = match self.deadline {
             Some(deadline) => keys.wait_until(deadline),
@@ -29,7 +29,8 @@ impl Caller {
     }
 }
 
-/// Returns the request's trace context, if there is a single valid header.
+/// Returns the trace context in the header `traceparent`; `None` if the header is missing, invalid
+/// or repeated.
 pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
     let mut values = headers.get_all("traceparent").iter();
     let (value, None) = (values.next()?, values.next()) else { return None };

@@ -1,4 +1,4 @@
-//! Connections, whose streams are shared by several requests.
+//! Client connections, which several requests may share.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -11,34 +11,36 @@ use tower::Service;
 
 use crate::hold::place::{Place, Waiters};
 
-/// A client's connection, in the extensions of its requests: with it, the layers for HTTP limit how
-/// many of these requests [wait at the same time](crate::HttpLockLayer::waiting_per_connection).
-/// Clones refer to the same connection.
+/// The client connection of a request. If it is in the request's extensions, the layers for HTTP
+/// limit how many requests on the connection [wait at the same
+/// time](crate::HttpLockLayer::waiting_per_connection). Clones refer to the same connection.
 ///
-/// [`PerConnection`] inserts it for servers that make a service per connection, such as
+/// [`PerConnection`] inserts this value for servers that make a service per connection, such as
 /// `axum::serve`. If you accept connections yourself, wrap the service of each connection in
 /// [`InConnection::new`].
 #[derive(Debug, Clone, Default)]
 pub struct Connection(Waiters);
 
 impl Connection {
-    /// Creates a connection.
+    /// Creates the value for a new connection, on which no request waits.
     pub fn new() -> Self {
         Self(Arc::new(AtomicUsize::new(0)))
     }
 
-    /// Returns the connection if it may carry other requests: from HTTP/2 on.
+    /// Returns the connection from the extensions if several requests may share it, as from HTTP/2
+    /// on; `None` for HTTP/1, or if the connection is unknown.
     pub(crate) fn of(version: Version, extensions: &Extensions) -> Option<&Self> {
         if version >= Version::HTTP_2 { extensions.get() } else { None }
     }
 
-    /// Returns a slot for another waiting request, within the limit.
+    /// Returns a slot for one more request on this connection, of which at most `limit` may wait.
     pub(crate) fn place(&self, limit: usize) -> Place {
         Place::new(Arc::clone(&self.0), limit)
     }
 }
 
-/// Makes a service per connection, whose requests have a [`Connection`] in their extensions.
+/// Makes a service per connection, which puts a [`Connection`] into the extensions of its requests.
+/// Give this service to a server, such as `axum::serve`.
 ///
 /// ```
 /// # use axum::Router;
@@ -54,7 +56,7 @@ pub struct PerConnection<S> {
 }
 
 impl<S> PerConnection<S> {
-    /// Serves each connection with a clone of `inner`.
+    /// Creates a maker of services that serves each connection with a clone of `inner`.
     pub fn new(inner: S) -> Self {
         Self { inner }
     }
@@ -74,7 +76,8 @@ impl<S: Clone, T> Service<T> for PerConnection<S> {
     }
 }
 
-/// A service for a single connection; clones serve the same connection.
+/// A service for a single client connection, which puts the same [`Connection`] into the extensions
+/// of all requests. Clones serve the same connection.
 #[derive(Debug, Clone)]
 pub struct InConnection<S> {
     inner: S,
@@ -82,7 +85,7 @@ pub struct InConnection<S> {
 }
 
 impl<S> InConnection<S> {
-    /// Serves a new connection with `inner`.
+    /// Creates a service for a new connection, which passes requests on to `inner`.
     pub fn new(inner: S) -> Self {
         Self { inner, connection: Connection::new() }
     }

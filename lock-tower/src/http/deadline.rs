@@ -1,31 +1,34 @@
-//! The caller's deadline, read from the request.
+//! The caller's deadline, as read from a request.
 
 use std::time::Duration;
 
 use http::{Extensions, HeaderMap, HeaderName};
 use tokio::time::Instant;
 
-/// The caller's deadline, in the request's extensions: for an outer layer that knows the deadline.
-/// [`DeadlineSource::Extension`] makes the lock layer look for it.
+/// The time until which the caller waits for the response. An outer layer that knows this time puts
+/// it into the request's extensions, and the lock layer looks for it under
+/// [`DeadlineSource::Extension`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(pub Instant);
 
-/// Where a request states how long its caller will wait: a header or an extension. A missing or
-/// malformed value is ignored.
+/// Where a request states how long its caller waits for the response. A missing or malformed value
+/// is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadlineSource {
-    /// `grpc-timeout` in gRPC format: `100m` is 100 ms.
+    /// The header `grpc-timeout` in gRPC format: `100m` is 100 ms.
     GrpcTimeout,
-    /// `x-envoy-expected-rq-timeout-ms`, added by Envoy to forwarded requests.
+    /// The header `x-envoy-expected-rq-timeout-ms`, which Envoy adds to forwarded requests.
     Envoy,
-    /// A header with whole milliseconds, as 1 to 8 digits. Other values are ignored.
+    /// A header with the time left in whole milliseconds, as 1 to 8 digits. Other values are
+    /// ignored.
     Header(HeaderName),
     /// A [`Deadline`] in the request's extensions.
     Extension,
 }
 
 impl DeadlineSource {
+    /// Returns the deadline that this source states; `None` if there is no valid value.
     fn deadline(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Instant> {
         let value = |name: &HeaderName| headers.get(name)?.to_str().ok();
         let left = match self {
@@ -38,16 +41,17 @@ impl DeadlineSource {
     }
 }
 
-/// A layer's deadline sources, and the time reserved for handlers.
+/// The sources in which a layer looks for deadlines, and the time reserved for handlers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Deadlines {
     pub(crate) sources: Vec<DeadlineSource>,
+    /// How long before the deadline a wait ends, so that the handler has this time left.
     pub(crate) reserve: Duration,
 }
 
 impl Deadlines {
-    /// Returns the time until which a request may wait, if the caller has a deadline: the earliest
-    /// deadline, less the reserve.
+    /// Returns the time until which a request may wait: the earliest deadline, less the reserve.
+    /// Returns `None` if the request states no deadline.
     pub(crate) fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Instant> {
         let deadlines = self.sources.iter().map(|source| source.deadline(headers, extensions));
         let deadline = deadlines.flatten().min()?;
@@ -59,7 +63,8 @@ fn millis(text: &str) -> Option<Duration> {
     digits(text).map(Duration::from_millis)
 }
 
-/// A number of up to eight digits: about 28 hours in milliseconds, and the maximum of gRPC.
+/// Parses a number of 1 to 8 digits, the maximum of gRPC: as milliseconds, up to about 28 hours.
+/// Returns `None` for other texts.
 fn digits(text: &str) -> Option<u64> {
     let is_number = (1..=8).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()

@@ -1,4 +1,4 @@
-//! Critical sections that finish after a client disconnect.
+//! `DetachLayer`: handlers under a lock that finish even if the client disconnects.
 
 use std::fmt;
 use std::future::Future;
@@ -19,14 +19,14 @@ use crate::inner::inner;
 ///
 /// Servers drop a handler when the client disconnects, so a handler with two writes may do only the
 /// first. With this layer a request with a lock runs in a separate task, and holds the lock until
-/// the task ends. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for the task. A request
-/// still waiting for a lock is dropped, and a request without a lock runs, as without this layer.
-/// When the hold is lost, the task is stopped too, unless the outer layer is set to
-/// [`Continue`](crate::OnLost::Continue).
+/// the task ends. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for the task. When the lock
+/// is lost, the task is stopped too, unless the outer layer is set to
+/// [`Continue`](crate::OnLost::Continue). A request that still waits for a lock, or needs none, is
+/// dropped at a disconnect, as without this layer.
 ///
 /// The handler can still release the lock early. Its [`LockHandle`](crate::LockHandle) remains
-/// valid after a client disconnect. Locks acquired further inside are not yet held at this layer;
-/// for those use [`RequestLocks::detach`](crate::RequestLocks::detach).
+/// valid after a client disconnect. This layer does not keep locks that are acquired further
+/// inside: for these use [`RequestLocks::detach`](crate::RequestLocks::detach).
 ///
 /// A handler panic propagates to the server. If the client has disconnected, the response is
 /// dropped.
@@ -70,7 +70,8 @@ impl<S> Layer<S> for DetachLayer {
     }
 }
 
-/// A service whose critical sections finish; made by [`DetachLayer`].
+/// A service that finishes its handlers under a lock even if the client disconnects; made by
+/// [`DetachLayer`].
 #[derive(Debug, Clone)]
 pub struct Detach<S> {
     inner: S,
@@ -96,7 +97,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // If a hold is already lost, the outer layer is about to refuse the request.
+        // If a lock is already lost, the outer layer is about to refuse the request.
         let keepers = holds(request.extensions()).and_then(|holds| Keepers::all_of(holds).ok());
         let future = self.inner.call(request);
         DetachFuture(match keepers.filter(|keepers| !keepers.is_empty()) {
@@ -148,8 +149,8 @@ where
                         Some(None) | None => state.set(DetachState::Detached(None)),
                     }
                 }
-                // Stopped, because a hold is lost: the outer layer responds. Or the runtime is
-                // shutting down.
+                // The task was stopped because a lock is lost, so the outer layer responds. Or the
+                // runtime is shutting down.
                 DetachProjection::Detached(None) => return Poll::Pending,
             }
         }

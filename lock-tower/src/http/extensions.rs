@@ -1,4 +1,4 @@
-//! Access to a request's holds in the extensions.
+//! The handle of a request's lock in the extensions.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::hold::registry::HoldRegistry;
 use crate::http::request_locks::holds;
 use crate::lock::carry::CarryHandle;
 
-/// Carries the [`LockHandle`] in an HTTP request's extensions.
+/// Stores the [`LockHandle`] in the extensions of an HTTP request; for
+/// [`LockLayer::carry`](crate::LockLayer::carry).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InExtensions;
 

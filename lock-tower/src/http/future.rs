@@ -1,4 +1,4 @@
-//! The response future for HTTP services.
+//! The response future of `HttpLockLayer`'s service.
 
 use std::fmt;
 use std::future::Future;
@@ -28,8 +28,8 @@ use crate::refusal::LockError;
 /// Panics outside a tokio runtime with timers, if the request needs a lock.
 ///
 /// # Cancel safety
-/// Dropping the future during the wait leaves the queue. Dropping it while the inner service runs
-/// drops the inner future, and releases the lock.
+/// Dropping the future while the request waits takes the request out of the queue. Dropping it
+/// while the inner service runs drops the inner future, and releases the lock.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct HttpLockFuture<S, B>
@@ -39,7 +39,7 @@ where
 {
     #[pin]
     locking: Locking<S, Request<RequestBody<B>>, InExtensions>,
-    /// `None` for a request that passes without a lock.
+    /// How to respond to this request; `None` for a request that passes without a lock.
     response_options: Option<Arc<ResponseOptions>>,
 }
 
@@ -95,7 +95,9 @@ where
     }
 }
 
-/// Reads a waiting request's body. Ready if the body is too large to be read ahead, or has failed.
+/// Reads the body of a waiting request, so that a disconnect is detected and the connection's
+/// window stays free. Ready, with the refusal, if the body is too large to be read ahead, or has
+/// failed; pending otherwise.
 fn poll_ahead<B: Body>(
     request: &mut Request<RequestBody<B>>,
     response_options: &ResponseOptions,

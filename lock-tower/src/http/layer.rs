@@ -15,9 +15,9 @@ use crate::key::WithPermits;
 
 /// Serves HTTP requests with the same key one at a time, in order of arrival across all processes.
 ///
-/// The service error type is unchanged: refusals are responses, made by
-/// [`Refusals`](crate::Refusals). The handler finds a [`LockHandle`](crate::LockHandle) in the
-/// request's extensions. A second layer on the same key within a request shares the hold.
+/// Refused requests receive a response, made by [`Refusals`](crate::Refusals), so the error type of
+/// the service is unchanged. The handler finds a [`LockHandle`](crate::LockHandle) in the request's
+/// extensions. A second layer on the same key within a request shares the lock.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -53,8 +53,8 @@ pub struct HttpLockLayer<K> {
 }
 
 impl<K> HttpLockLayer<K> {
-    /// Locks the keys of each request, as read by `key` ([`ExtractKey`](crate::ExtractKey)), on
-    /// `locks`.
+    /// Creates a layer that locks, on `locks`, the keys that the extractor `key`
+    /// ([`ExtractKey`](crate::ExtractKey)) reads from each request.
     pub fn new(locks: Locks, key: K) -> Self {
         Self {
             config: Config::new(locks),
@@ -72,15 +72,17 @@ impl<K> HttpLockLayer<K> {
 }
 
 impl<K, L> HttpLockLayer<WithPermits<K, L>> {
-    /// Serves at most `limit` requests per key at a time, across all processes, in order of
-    /// arrival: tower's `ConcurrencyLimit`, but fair, distributed and per key. Shorthand for
-    /// [`new`](Self::new) with [`key.permits(1, limit)`](crate::ExtractKeyExt::permits), and
-    /// [`hold_until_body_end`](Self::hold_until_body_end): a streaming response counts until the
-    /// server has taken the last frame.
+    /// Creates a layer that serves at most `limit` requests per key at a time, across all
+    /// processes, in order of arrival: like tower's `ConcurrencyLimit`, but fair, distributed and
+    /// per key. Shorthand for [`new`](Self::new) with
+    /// [`key.permits(1, limit)`](crate::ExtractKeyExt::permits), and
+    /// [`hold_until_body_end`](Self::hold_until_body_end): a streaming response keeps its permit
+    /// until the server has taken the last frame.
     ///
-    /// A request beyond the limit waits in the key's queue, and is refused with 429 and
+    /// A request beyond the limit waits in the key's queue. It is refused with 429 and
     /// `Retry-After` when the [wait](Self::wait) ends, or at once if the [queue](Self::queue_limit)
-    /// is full. The service is always ready: waiting requests take no capacity from other keys.
+    /// is full. The layer's service is always ready, because waiting requests take no capacity from
+    /// other keys.
     ///
     /// The limit is a number, or a closure that reads it from the request
     /// ([`PermitLimit`](crate::PermitLimit)):
@@ -120,9 +122,10 @@ impl<K, L> HttpLockLayer<WithPermits<K, L>> {
     /// **Set [`max_hold`](Self::max_hold)**: otherwise a client that stops reading keeps the
     /// permit.
     ///
-    /// A permit does not prove that earlier holders have stopped: a process suspended past the
-    /// lease resumes alongside the new permit holders. This is sufficient for a quota. Work that
-    /// must never overlap needs a lock with a [fencing token](crate::LockHandle::fencing_token).
+    /// A permit does not prove that earlier holders have stopped: a process that was suspended for
+    /// longer than the lease resumes beside the new permit holders. This is sufficient for a quota.
+    /// Work that must never overlap needs a lock with a [fencing
+    /// token](crate::LockHandle::fencing_token).
     pub fn permits(locks: Locks, key: K, limit: L) -> Self {
         Self::new(locks, WithPermits::new(1, limit, key)).hold_until_body_end(true)
     }

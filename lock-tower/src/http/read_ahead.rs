@@ -1,4 +1,4 @@
-//! The part of a body read while its request waits for a lock.
+//! Reading a request's body while the request waits for a lock.
 //!
 //! # Implementation notes
 //!
@@ -20,7 +20,7 @@
 //! capacity is counted.
 //!
 //! Clients are not distinguished here. So that no client takes the room of all others, each request
-//! has its own share, which does not count towards the total.
+//! has its own share, which is not part of the total.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -39,27 +39,32 @@ use tokio::time::Sleep;
 
 use crate::refusal::LockError;
 
-/// The time for the store to decide whether a request must wait at all. A large upload is not
-/// refused earlier.
+/// How long a request whose body exceeds the bounds may wait before it is refused. The store
+/// usually grants a free lock within this time, so a large upload that need not wait is not
+/// refused.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The bytes added for each piece beside the data, and for each trailer beside name and value.
+/// The bytes of memory counted for each piece in addition to the data, and for each trailer in
+/// addition to its name and value.
 const OVERHEAD: usize = 128;
 
-/// The size up to which pieces of data are merged.
+/// The size in bytes up to which pieces of data are merged.
 const MERGED: usize = 16 << 10;
 
-/// The share of each request in bytes: the default stream window.
+/// The bytes that each request may buffer without taking from the layer's total; as many as the
+/// default stream window.
 const SHARE: usize = 64 << 10;
 
-/// The bounds for reading ahead.
+/// How much memory, in bytes, the bodies of waiting requests may take.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
+    /// The bound for a single request.
     pub(crate) each: usize,
     /// The bound for all requests of a layer and its clones together, beyond their shares.
     total: Arc<Total>,
 }
 
+/// The memory, in bytes, that all requests of a layer may take and take now.
 #[derive(Debug)]
 struct Total {
     limit: usize,
@@ -67,35 +72,40 @@ struct Total {
 }
 
 impl ReadBounds {
+    /// Sets the bound for all requests together, in bytes.
     pub(crate) fn set_total(&mut self, limit: usize) {
         self.total = Arc::new(Total { limit, used: AtomicUsize::new(0) });
     }
 }
 
 impl Default for ReadBounds {
-    /// 4 MiB is gRPC's default maximum message size.
+    /// Returns bounds of 4 MiB for each request, gRPC's default maximum message size, and 64 MiB
+    /// for all requests together.
     fn default() -> Self {
         let total = Arc::new(Total { limit: 64 << 20, used: AtomicUsize::new(0) });
         Self { each: 4 << 20, total }
     }
 }
 
-/// What happens to a body larger than the bound.
+/// What happens to a waiting request whose body is larger than the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beyond {
-    /// The request is refused, because the rest would keep the window from other requests.
+    /// The request is refused, because the unread rest would take the connection's window from
+    /// other requests.
     Refuse,
-    /// The body is not read further: the connection has no other request.
+    /// The body is not read further, and the request continues to wait, because no other request
+    /// uses the connection.
     Stop,
 }
 
 impl Beyond {
+    /// Returns the rule for this HTTP version: from HTTP/2 on, requests share the connection.
     pub(crate) fn of(version: Version) -> Self {
         if version >= Version::HTTP_2 { Self::Refuse } else { Self::Stop }
     }
 }
 
-/// A body piece in separately allocated memory.
+/// A part of a body that was read ahead, copied into memory of its own.
 enum Piece<E> {
     Data(Vec<u8>),
     Trailers(HeaderMap),
@@ -103,7 +113,7 @@ enum Piece<E> {
 }
 
 impl<E> Piece<E> {
-    /// Returns the cost in bytes of memory.
+    /// Returns how many bytes of memory are counted for this piece.
     fn cost(&self) -> usize {
         OVERHEAD
             + match self {
@@ -118,16 +128,19 @@ fn header_cost((name, value): (&HeaderName, &HeaderValue)) -> usize {
     OVERHEAD + name.as_str().len() + value.len()
 }
 
-/// A body, and the part already read ahead of the reader.
+/// A request body, with the part that was read ahead of the handler.
 pub(crate) struct ReadAhead<B: Body> {
+    /// The part read ahead, which the handler has not read yet.
     pieces: VecDeque<Piece<B::Error>>,
-    /// `None` once the body has ended.
+    /// The part of the body that is not read yet; `None` once the body has ended.
     rest: Option<Pin<Box<B>>>,
     bounds: ReadBounds,
     beyond: Beyond,
+    /// The bytes of memory counted for `pieces`.
     used: usize,
-    /// Whether the body exceeded the total.
+    /// True if the last piece exceeded the total of the layer.
     is_full: bool,
+    /// The timer for [`GRACE`]; `None` until the body exceeds the bounds.
     grace: Option<Pin<Box<Sleep>>>,
 }
 
@@ -139,8 +152,8 @@ impl<B: Body> ReadAhead<B> {
         Self { pieces, rest, bounds, beyond, used: 0, is_full: false, grace: None }
     }
 
-    /// Reads all available frames, within the bounds. Ready if the body exceeds the bounds or has
-    /// failed; pending otherwise, even when all has been read.
+    /// Reads all available frames, within the bounds. Ready, with the refusal, if the body exceeds
+    /// the bounds or has failed; pending otherwise, even when everything has been read.
     pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<LockError> {
         let refusal = loop {
             if let Some(Piece::Failure(_)) = self.pieces.back() {
@@ -179,7 +192,8 @@ impl<B: Body> ReadAhead<B> {
         Poll::Ready(refusal)
     }
 
-    /// Returns the next frame for the body reader.
+    /// Returns the next frame for the handler: first the pieces read ahead, then the rest of the
+    /// body.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -224,14 +238,15 @@ impl<B: Body> ReadAhead<B> {
         hint
     }
 
-    /// Discards the rest: the reader is gone.
+    /// Discards the rest of the body, because the handler no longer reads it.
     pub(crate) fn end(&mut self) {
         self.pieces.clear();
         self.rest = None;
         self.set_used(0);
     }
 
-    /// Copies data, and merges it with the previous data if both are small.
+    /// Keeps a frame for the handler: copies the data, and merges it with the previous piece if
+    /// both are small.
     fn keep(&mut self, frame: Frame<B::Data>) {
         let data = match frame.into_data() {
             Ok(data) => data,
@@ -262,7 +277,8 @@ impl<B: Body> ReadAhead<B> {
         self.pieces.push_back(piece);
     }
 
-    /// Sets the used bytes. The total counts the bytes beyond the share.
+    /// Sets the bytes of memory counted for this body. Only the bytes beyond the share are added to
+    /// the layer's total.
     fn set_used(&mut self, used: usize) {
         let before = self.used.saturating_sub(SHARE);
         let after = used.saturating_sub(SHARE);
@@ -289,7 +305,7 @@ impl<B: Body> fmt::Debug for ReadAhead<B> {
     }
 }
 
-/// Converts the data, without a copy if it is already `Bytes`.
+/// Converts the data of a frame to `Bytes`, without a copy if it is already `Bytes`.
 pub(crate) fn into_bytes<D: Buf>(frame: Frame<D>) -> Frame<Bytes> {
     frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))
 }

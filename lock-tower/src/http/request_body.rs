@@ -26,13 +26,13 @@ pub struct RequestBody<B: Body> {
 
 #[pin_project(project = RequestBodyProjection)]
 enum RequestBodyKind<B: Body> {
-    /// Nothing was read.
+    /// The body as received: nothing was read ahead.
     Open(#[pin] B),
-    /// Read by the layer, before the inner service was called.
+    /// The layer reads the body ahead, before it calls the inner service.
     Ahead(Box<ReadAhead<B>>),
-    /// Read by waits further inside.
+    /// Locks acquired further inside read the body ahead, at the same time as the handler.
     Shared(Reading<B>),
-    /// Only while the kind changes.
+    /// A placeholder while the kind changes.
     Moving,
 }
 
@@ -41,7 +41,8 @@ impl<B: Body> RequestBody<B> {
         Self { kind: RequestBodyKind::Open(body) }
     }
 
-    /// Returns a body that can be read ahead from further inside, and a handle for doing so.
+    /// Creates a body that can be read ahead by lock waits further inside, and a handle with which
+    /// they do so.
     pub(crate) fn shared(
         body: B,
         bounds: &ReadBounds,
@@ -53,8 +54,8 @@ impl<B: Body> RequestBody<B> {
         (Self { kind: RequestBodyKind::Shared(Reading(Arc::clone(&shared))) }, shared)
     }
 
-    /// Reads all available frames, within the bounds. Ready if the body exceeds the bounds or has
-    /// failed.
+    /// Reads all available frames, within the bounds. Ready, with the refusal, if the body exceeds
+    /// the bounds or has failed; pending otherwise.
     pub(crate) fn poll_ahead(
         &mut self,
         bounds: &ReadBounds,
@@ -74,25 +75,31 @@ impl<B: Body> RequestBody<B> {
     }
 }
 
-/// A body read by the handler, and ahead of the handler by a lock wait in the same request.
+/// A body that the handler reads, and that a lock wait in the same request reads ahead of the
+/// handler.
 pub(crate) struct SharedBody<B: Body>(Mutex<SharedBodyState<B>>);
 
 struct SharedBodyState<B: Body> {
     body: ReadAhead<B>,
-    /// The waiting readers. The body itself wakes only the last of them, which wakes the others.
+    /// The wakers of the tasks that wait for the body. The body itself wakes only the task that
+    /// polled last, which then wakes the others.
     waiting: Vec<Waker>,
 }
 
-/// A shared body, type-erased.
+/// Access to a shared body of any type, for reading ahead.
 pub(crate) trait PollAhead: Send + Sync {
+    /// Reads all available frames, within the bounds. Ready, with the refusal, if the body exceeds
+    /// the bounds or has failed; pending otherwise.
     fn poll_ahead(&self, cx: &mut Context<'_>) -> Poll<LockError>;
 
-    /// Ends reading ahead: the caller stops polling.
+    /// Ends reading ahead: the caller no longer polls the body, so all waiting readers are woken to
+    /// poll it themselves.
     fn leave(&self);
 }
 
 impl<B: Body> SharedBody<B> {
-    /// Polls the body, and wakes the other readers if `poll` has changed it.
+    /// Polls the body with `poll`, which also returns true if the body has changed: then the other
+    /// readers are woken.
     fn poll<T>(
         &self,
         cx: &mut Context<'_>,
@@ -144,7 +151,7 @@ where
     }
 }
 
-/// The handler's access to a shared body.
+/// The handler's access to a shared body. Dropping it discards the rest of the body.
 struct Reading<B: Body>(Arc<SharedBody<B>>);
 
 impl<B: Body> Drop for Reading<B> {

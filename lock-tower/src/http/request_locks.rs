@@ -1,4 +1,4 @@
-//! Locks acquired further inside a request, where the key is known.
+//! `RequestLocks`: locks acquired by extractors and handlers, where the key is known.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -29,7 +29,7 @@ use crate::refusal::http::Refusals;
 /// them until the response.
 ///
 /// For extractors and handlers that find out the key themselves: from path parameters, a session,
-/// the body. The lock-axum extractors are built on this type.
+/// the body. The extractors of lock-axum are built on this type.
 ///
 /// ```
 /// use http::Request;
@@ -46,22 +46,25 @@ pub struct RequestLocks {
     scope: Arc<Scope>,
 }
 
-/// A [`LockScopeLayer`](crate::LockScopeLayer) around a request.
+/// What a [`LockScopeLayer`](crate::LockScopeLayer) provides for one request.
 pub(crate) struct Scope {
     config: Arc<Config>,
     response_options: Arc<ResponseOptions>,
     caller: Caller,
-    /// The request's connection, if it may carry other requests.
+    /// The request's connection, if several requests may share it.
     connection: Option<Connection>,
-    /// The body to read during a wait, if reading ahead is necessary.
+    /// The request body, which is read during a wait; `None` if it is empty.
     body: Option<Arc<dyn PollAhead>>,
+    /// The registry of all locks of the request.
     holds: Arc<HoldRegistry>,
-    /// The number of the layer within the request.
+    /// The layer's number within the request. The registry marks with it the locks that this layer
+    /// releases.
     layer: usize,
 }
 
 impl RequestLocks {
-    /// Returns the locks of the request with these extensions.
+    /// Returns the value that the [`LockScopeLayer`](crate::LockScopeLayer) has put into the
+    /// request's extensions.
     ///
     /// # Errors
     /// [`Misconfigured`](crate::Cause::Misconfigured) if no
@@ -76,19 +79,19 @@ impl RequestLocks {
         })
     }
 
-    /// Waits for the locks and leaves them with the layer. Locks already held by the request are
-    /// shared.
+    /// Waits for the locks of `keys`, which the layer then holds until the response. A lock that
+    /// the request holds already is shared.
     ///
-    /// Returns the handles in acquisition order, which is sorted by lock name. There is at least
-    /// one. Put the last handle into the request's extensions for handlers that look for a
-    /// [`LockHandle`] there.
+    /// Returns the handles in the order of acquisition, which is sorted by lock name. There is at
+    /// least one handle. Put the last handle into the request's extensions for handlers that look
+    /// for a [`LockHandle`] there.
     ///
     /// Two locks acquired in two calls can deadlock with a request that acquires them in the
     /// opposite order, until one of the waits times out. Request both in one call.
     ///
     /// # Errors
     /// The errors with which the layer refuses a request: see [`Cause`](crate::Cause).
-    /// [`Misconfigured`](crate::Cause::Misconfigured) after the response.
+    /// [`Misconfigured`](crate::Cause::Misconfigured) if the method is called after the response.
     ///
     /// # Panics
     /// Panics outside a tokio runtime with timers.
@@ -103,9 +106,9 @@ impl RequestLocks {
         Ok(locations.into_iter().map(|location| LockHandle::new(holds, location)).collect())
     }
 
-    /// Waits for the locks and returns their guards, for work that outlives the response. Locks
-    /// already held by the request are shared. Locks returned by an earlier call of this method are
-    /// not: only the caller knows when they end.
+    /// Waits for the locks of `keys` and returns their guards, for work that outlives the response.
+    /// A lock that the request holds already is shared. A lock from an earlier call of this method
+    /// is not shared, because only the caller knows when it ends: a second call waits for it.
     ///
     /// # Errors
     /// The errors of [`lock`](Self::lock).
@@ -120,11 +123,11 @@ impl RequestLocks {
         Ok(acquired.map(|granted| granted.guard).collect())
     }
 
-    /// Finishes `future` even if the client disconnects, like [`LockHandle::detach`], under all the
-    /// request's locks.
+    /// Runs `future` to completion even if the client disconnects, in a separate task, under all
+    /// locks of the request. Like [`LockHandle::detach`].
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost. If it was lost before the call,
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if a lock was lost. If it was lost before the call,
     /// `future` is not started. If it is lost during the call, `future` is dropped at the current
     /// await point, unless the layer is set to [`Continue`](crate::OnLost::Continue).
     ///
@@ -145,12 +148,12 @@ impl RequestLocks {
         detached.map_err(|error| self.refused(error))
     }
 
-    /// Returns the layer's refusals.
+    /// Returns the layer's [`Refusals`], which turn errors into responses.
     pub fn refusals(&self) -> &Refusals {
         &self.scope.response_options.refusals
     }
 
-    /// Makes the error render with the layer's refusals.
+    /// Converts `error` to a [`LockError`] whose response is made by the layer's [`Refusals`].
     pub fn refused(&self, error: impl Into<LockError>) -> LockError {
         error.into().answered_by(&self.scope.response_options)
     }
@@ -186,7 +189,7 @@ impl RequestLocks {
     }
 }
 
-/// Reads the request body during the wait, if reading ahead is necessary.
+/// Reads the request body during a wait. Does nothing if there is no body.
 struct Reader<'a>(Option<&'a dyn PollAhead>);
 
 impl Reader<'_> {
@@ -202,7 +205,8 @@ impl Drop for Reader<'_> {
 }
 
 impl Scope {
-    /// Puts a request's locks into the extensions, and returns the layer's holds.
+    /// Opens the layer for a request: puts [`RequestLocks`] into the request's extensions, and
+    /// returns the value through which the layer releases the locks.
     pub(crate) fn enter(
         config: &Arc<Config>,
         response_options: Arc<ResponseOptions>,
@@ -223,7 +227,8 @@ impl Scope {
     }
 }
 
-/// Returns the request's hold registry from these extensions, if an outer layer has made one.
+/// Returns the registry of the request's locks from these extensions; `None` if no outer layer has
+/// made one.
 pub(crate) fn holds(extensions: &Extensions) -> Option<&Arc<HoldRegistry>> {
     let of_scope = extensions.get::<RequestLocks>().map(|locks| &locks.scope.holds);
     of_scope.or_else(|| extensions.get().map(LockHandle::request))

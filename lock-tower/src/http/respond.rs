@@ -1,4 +1,4 @@
-//! Responses at the end of critical sections.
+//! The responses of the layers for HTTP.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,8 @@ use crate::http::body::LockBody;
 use crate::http::response_options::ResponseOptions;
 use crate::refusal::LockError;
 
-/// Makes the layer's response: the inner service's, or a refusal.
+/// Makes the layer's response from the end of a section: the response of the inner service, or a
+/// refusal. An error of the inner service is returned unchanged.
 pub(crate) fn respond<R: Body, E>(
     end: End<Response<R>, E>,
     response_options: &Arc<ResponseOptions>,
@@ -46,8 +47,8 @@ pub(crate) fn respond<R: Body, E>(
     Ok(response)
 }
 
-/// Decides whether the hold outlives a response: until the body ends, if there is a body and the
-/// response is not a refusal.
+/// Returns the function that decides whether the lock stays held after a response. With
+/// `hold_until_body_end` it does, if there is a body and the response is not a refusal.
 pub(crate) fn outlives<R: Body>(
     response_options: &ResponseOptions,
 ) -> fn(&Response<R>, &LayerHolds) -> bool {
@@ -63,7 +64,8 @@ pub(crate) fn outlives<R: Body>(
     }
 }
 
-/// Logs a single warning if a hold ends with an upgrade's 101: the socket is open without the lock.
+/// Logs a warning, once per process, if the lock is released with a 101 response: the upgraded
+/// socket is then open without the lock.
 fn warn_of_upgrade<R>(response: &Response<R>, layer_holds: &LayerHolds) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS
@@ -77,12 +79,14 @@ fn warn_of_upgrade<R>(response: &Response<R>, layer_holds: &LayerHolds) {
     }
 }
 
-/// Returns the error with which an inner service refuses a request, if any.
+/// Returns the error with which the inner service refused the request; `None` if the response is
+/// not a refusal.
 fn refusal<R>(response: &Response<R>) -> Option<&LockError> {
     response.extensions().get()
 }
 
-/// Formats the wait in milliseconds and the queue position as W3C Server Timing.
+/// Returns the value of the header `Server-Timing`: the wait in milliseconds, and the number of
+/// waiters ahead.
 fn server_timing(waited: Duration, position: Option<u64>) -> HeaderValue {
     let mut text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
     if let Some(position) = position {

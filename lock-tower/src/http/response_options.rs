@@ -1,4 +1,4 @@
-//! Response options for HTTP layers, and their setters.
+//! The options that only layers for HTTP have, and the macros for their setters.
 
 use std::sync::Arc;
 
@@ -11,22 +11,24 @@ use crate::http::deadline::Deadlines;
 use crate::http::read_ahead::ReadBounds;
 use crate::refusal::http::Refusals;
 
-/// Half of hyper's default limit of concurrent streams per client, which axum and tonic inherit.
+/// The default for the number of waiting requests per connection: half of hyper's default limit of
+/// concurrent streams per client, which axum and tonic inherit.
 const HALF_OF_THE_STREAMS: usize = 100;
 
-/// Layer settings for responses.
+/// The settings that only layers for HTTP have.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseOptions {
     pub(crate) refusals: Refusals,
     pub(crate) hold_until_body_end: bool,
     pub(crate) server_timing: bool,
+    /// How much memory the bodies of waiting requests may take.
     pub(crate) read_ahead: ReadBounds,
     /// The maximum number of waiting requests per connection.
     pub(crate) waiting_per_connection: usize,
     pub(crate) deadlines: Deadlines,
-    /// Whether the header `traceparent` labels a request.
+    /// True if the header `traceparent` labels a request.
     pub(crate) labels_by_trace: bool,
-    /// Whether the layer is switched off.
+    /// True if the layer is switched off, so that every request passes without a lock.
     pub(crate) passes_all: bool,
 }
 
@@ -46,14 +48,15 @@ impl Default for ResponseOptions {
 }
 
 impl ResponseOptions {
-    /// Returns a slot among the connection's waiting requests.
+    /// Returns a slot among the waiting requests on the same connection; `None` if the connection
+    /// is unknown, or not shared.
     pub(crate) fn place(&self, version: Version, extensions: &Extensions) -> Option<Place> {
         let connection = Connection::of(version, extensions)?;
         Some(connection.place(self.waiting_per_connection))
     }
 
-    /// Returns the options for the response to a request with these headers. All requests share
-    /// them, except gRPC-Web requests.
+    /// Returns the options for a request with these headers: the same value for all requests,
+    /// except that gRPC-Web requests are refused in gRPC-Web format.
     pub(crate) fn of_request(self: &Arc<Self>, headers: &HeaderMap) -> Arc<Self> {
         match self.refusals.of_request(headers) {
             Some(refusals) => Arc::new(Self { refusals, ..Self::clone(self) }),
@@ -61,7 +64,8 @@ impl ResponseOptions {
         }
     }
 
-    /// Reads the caller's information from headers and extensions, as far as the layer trusts them.
+    /// Reads the caller's deadline and trace from headers and extensions, as far as the layer's
+    /// options say so.
     pub(crate) fn caller(&self, headers: &HeaderMap, extensions: &Extensions) -> Caller {
         Caller {
             deadline: self.deadlines.of(headers, extensions),
@@ -70,15 +74,17 @@ impl ResponseOptions {
     }
 }
 
-/// Setter for layers that read the key, for a type with a field `response_options`.
+/// Defines the setter `enabled`, for layers that read the key. The type has a field
+/// `response_options`.
 macro_rules! enabled {
     () => {
-        /// Switches the layer on or off. The default is `true`. With `false` every request passes,
-        /// as without the layer.
+        /// Switches the layer on or off. The default is `true`. With `false` every request passes
+        /// as if there were no layer.
         ///
-        /// For a layer controlled by a flag: `ServiceBuilder::new().layer(layer.enabled(flag))`.
-        /// `tower`'s `option_layer` cannot take this layer, because it changes the body types. A
-        /// [`LockLayer`](crate::LockLayer) changes no types, so `option_layer` takes it.
+        /// Use it for a layer controlled by a flag:
+        /// `ServiceBuilder::new().layer(layer.enabled(flag))`. `tower`'s `option_layer` cannot take
+        /// this layer, because it changes the body types. A [`LockLayer`](crate::LockLayer) changes
+        /// no types, so `option_layer` takes it.
         #[doc(alias = "option_layer")]
         pub fn enabled(mut self, enabled: bool) -> Self {
             self.response_options.passes_all = !enabled;
@@ -88,18 +94,19 @@ macro_rules! enabled {
 }
 pub(crate) use enabled;
 
-/// Setter for layers that otherwise hold until the response.
+/// Defines the setter `hold_until_body_end`, for a type with a field `response_options`.
 macro_rules! hold_until_body_end {
     () => {
-        /// Holds the lock until the server has taken the response body's last frame, not only until
-        /// the response is ready. For bodies produced under the lock. A body that fails or is
-        /// dropped also releases the lock.
+        /// Holds the lock until the server has taken the response body's last frame, instead of
+        /// only until the response is ready. For bodies that the handler produces under the lock. A
+        /// body that fails or is dropped also releases the lock. Off by default.
         ///
-        /// The last frame, or a failed body's error, is sent after the lock is released: at most
-        /// 500 ms later, and at once with [`release_in_background`](Self::release_in_background). A
-        /// frame taken by the server may not have reached the client.
+        /// The last frame, or the error of a failed body, is sent after the lock is released: at
+        /// most 500 ms later, and at once with
+        /// [`release_in_background`](Self::release_in_background). The client may receive a frame
+        /// later than the server takes it.
         ///
-        /// If the hold is lost meanwhile, the body ends with an error; under [`grpc`](Self::grpc)
+        /// If the lock is lost meanwhile, the body ends with an error; under [`grpc`](Self::grpc)
         /// with ABORTED in the trailers.
         ///
         /// **Combine it with [`max_hold`](Self::max_hold)**: otherwise a client that stops reading
@@ -112,24 +119,24 @@ macro_rules! hold_until_body_end {
 }
 pub(crate) use hold_until_body_end;
 
-/// Setters for the HTTP layers' options, for a type with a field `response_options`.
+/// Defines the setters that all layers for HTTP have, for a type with a field `response_options`.
 macro_rules! response_options {
     () => {
-        /// Reports to the client the request's wait in milliseconds, and the number of waiters
-        /// ahead when it was queued: `Server-Timing: lock;dur=12.3, lock-queue;desc=4`. The second
-        /// part is omitted if the request was not queued. Off by default, because it shows every
-        /// client how contended a key is.
+        /// Adds the header `Server-Timing` to responses, with the request's wait in milliseconds
+        /// and the number of waiters ahead when it was queued: `lock;dur=12.3, lock-queue;desc=4`.
+        /// The second part is omitted if the request was not queued. Off by default, because it
+        /// shows every client how contended a key is.
         pub fn server_timing(mut self, server_timing: bool) -> Self {
             self.response_options.server_timing = server_timing;
             self
         }
 
-        /// Ends a request's wait near the caller's deadline: at the earliest deadline from these
-        /// sources, less the [`handler_reserve`](Self::handler_reserve), and never after the
-        /// [`wait`](Self::wait). A request past the deadline does not wait. The refusal is the same
-        /// as for a timed-out wait: [`Busy`](crate::Cause::Busy), 423, or for permits
-        /// [`LimitReached`](crate::Cause::LimitReached), 429. No source by default. A client that
-        /// chooses its deadline can shorten only its own wait.
+        /// Ends a request's wait before its caller stops waiting: at the earliest deadline from
+        /// these sources, less the [`handler_reserve`](Self::handler_reserve). The wait also ends
+        /// after the maximum [`wait`](Self::wait). A request past the deadline does not wait. The
+        /// refusal is the same as for a timed-out wait: [`Busy`](crate::Cause::Busy), 423, or for
+        /// permits [`LimitReached`](crate::Cause::LimitReached), 429. By default there is no
+        /// source. A client that chooses its deadline can shorten only its own wait.
         pub fn deadline_from(
             mut self,
             sources: impl IntoIterator<Item = crate::http::DeadlineSource>,
@@ -139,7 +146,7 @@ macro_rules! response_options {
         }
 
         /// Reserves part of the caller's time for the handler: a wait ends this long before the
-        /// deadline. Zero by default.
+        /// deadline from [`deadline_from`](Self::deadline_from). Zero by default.
         pub fn handler_reserve(mut self, reserve: std::time::Duration) -> Self {
             self.response_options.deadlines.reserve = reserve;
             self
@@ -147,12 +154,12 @@ macro_rules! response_options {
 
         /// Labels a request with the header `traceparent` ([W3C Trace
         /// Context](https://www.w3.org/TR/trace-context/)), instead of the layer's
-        /// [`label`](Self::label): a holder's label then shows the holding request's trace, and
-        /// with [`record_holders`](Self::record_holders) also appears in a waiting request's span.
-        /// Off by default: a client can send a foreign trace, and labels are visible to everyone
-        /// who may inspect locks.
+        /// [`label`](Self::label). The label of a lock holder then shows the trace of the holding
+        /// request. With [`record_holders`](Self::record_holders) this label also appears in the
+        /// span of a waiting request. Off by default, because a client can send a foreign trace,
+        /// and labels are visible to everyone who may inspect locks.
         ///
-        /// An invalid header (see [`TraceParent`](lockcore::TraceParent)) or a repeated header is
+        /// A header that is invalid (see [`TraceParent`](lockcore::TraceParent)) or repeated is
         /// ignored, as the specification demands: a trace does not decide whether a request is
         /// served. If your own spans have traces,
         /// [`trace_links`](lockcore::LocksBuilder::trace_links) needs no header.
@@ -161,15 +168,16 @@ macro_rules! response_options {
             self
         }
 
-        /// Sets the memory in bytes that a request body may take while the request waits: data,
-        /// which is copied, trailers, and 128 bytes for each piece. The default is 4 MiB, gRPC's
-        /// default maximum message size. The frame that exceeds the bound is still kept.
+        /// Sets how many bytes of memory a request body may take while the request waits. The sum
+        /// includes the data, which is copied, the trailers, and 128 bytes for each piece. The
+        /// default is 4 MiB, gRPC's default maximum message size. The frame that exceeds the bound
+        /// is still kept.
         ///
-        /// On HTTP/2 and later the requests on a connection share one window for their bodies: an
-        /// unread body would take the window from the other requests, including the lock holder. So
-        /// a request with a larger body is refused ([`Cause::BodyLimit`](crate::Cause::BodyLimit),
-        /// 413) if it still waits 100 ms after exceeding the bound. A request that need not wait
-        /// has no bound.
+        /// On HTTP/2 and later the requests on a connection share one flow-control window for their
+        /// bodies: an unread body would take the window from the other requests, including the
+        /// request that holds the lock. So a request with a larger body is refused
+        /// ([`Cause::BodyLimit`](crate::Cause::BodyLimit), 413) if it still waits 100 ms after
+        /// exceeding the bound. The bound does not apply to a request that need not wait.
         ///
         /// On HTTP/1 the body is read only to detect a disconnect: up to 64 KiB, or up to this
         /// bound if lower. No request is refused for a larger body. The rest stays unread during
@@ -181,17 +189,17 @@ macro_rules! response_options {
             self
         }
 
-        /// Sets the memory in bytes that all requests of this layer and its clones together may
-        /// take for bodies read ahead. The default is 64 MiB. The first 64 KiB of each request do
-        /// not count, so that a client with large bodies cannot take the room of requests with
-        /// small bodies. [`queue_limit`](Self::queue_limit) and
-        /// [`max_waiting`](lockcore::LocksBuilder::max_waiting) bound the number of waiting
-        /// requests, and thereby the memory for these shares.
+        /// Sets how many bytes of memory the bodies of all waiting requests of this layer and its
+        /// clones may take together. The default is 64 MiB. The first 64 KiB of each request are
+        /// not included, so that a client with large bodies cannot take the room of requests with
+        /// small bodies. The memory for these shares is limited by the number of waiting requests:
+        /// see [`queue_limit`](Self::queue_limit) and
+        /// [`max_waiting`](lockcore::LocksBuilder::max_waiting).
         ///
-        /// A request without room is refused
+        /// A request whose body finds no room is refused
         /// ([`Cause::ReadAheadFull`](crate::Cause::ReadAheadFull), 503) if it still waits 100 ms
-        /// later. The layer does not distinguish clients: everyone who needs more than 64 KiB
-        /// competes for this room.
+        /// later. The layer does not distinguish clients: all requests that need more than 64 KiB
+        /// compete for this room.
         pub fn read_ahead_total(mut self, bytes: usize) -> Self {
             self.response_options.read_ahead.set_total(bytes);
             self
@@ -205,7 +213,7 @@ macro_rules! response_options {
         /// not be served: a proxy or a gRPC client sends all requests over one or a few
         /// connections.
         ///
-        /// Effective only if the layer knows the connection:
+        /// This works only if the layer knows the connection:
         /// [`PerConnection`](crate::http::PerConnection) puts a
         /// [`Connection`](crate::http::Connection) into the extensions of each request. Otherwise
         /// keep the [`queue_limit`](Self::queue_limit) well below the server's
@@ -215,21 +223,22 @@ macro_rules! response_options {
             self
         }
 
-        /// Overrides the status for a refusal cause. Without effect under [`grpc`](Self::grpc),
-        /// where the status is 200, or [`respond_with`](Self::respond_with).
+        /// Sets the status of refusals with this cause, instead of the default in the table of
+        /// [`Refusals`](crate::Refusals). Has no effect with [`grpc`](Self::grpc), where the status
+        /// is 200, or with [`respond_with`](Self::respond_with).
         pub fn status(mut self, cause: crate::Cause, status: http::StatusCode) -> Self {
             self.response_options.refusals = self.response_options.refusals.status(cause, status);
             self
         }
 
-        /// Refuses in gRPC format, or in gRPC-Web format if the request is gRPC-Web. For a whole
-        /// tonic server or a single service.
+        /// Refuses requests in gRPC format, or in gRPC-Web format if the request is gRPC-Web. For a
+        /// whole tonic server or a single service.
         pub fn grpc(mut self) -> Self {
             self.response_options.refusals = self.response_options.refusals.grpc();
             self
         }
 
-        /// Refuses with custom responses.
+        /// Refuses requests with the responses that `respond` returns, instead of problem+json.
         pub fn respond_with<F>(mut self, respond: F) -> Self
         where
             F: Fn(&crate::LockError) -> http::Response<bytes::Bytes> + Send + Sync + 'static,
@@ -238,7 +247,7 @@ macro_rules! response_options {
             self
         }
 
-        /// Sets all refusals at once: for several layers with equal refusals.
+        /// Sets all options of refusals at once, for several layers that refuse in the same way.
         pub fn refusals(mut self, refusals: crate::Refusals) -> Self {
             self.response_options.refusals = refusals;
             self

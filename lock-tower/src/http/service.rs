@@ -1,4 +1,4 @@
-//! The service of the HTTP layer.
+//! The service of `HttpLockLayer`.
 
 use std::fmt;
 use std::sync::Arc;
