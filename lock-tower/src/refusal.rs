@@ -1,4 +1,4 @@
-//! The errors that refuse a request, and their responses.
+//! The errors with which requests are refused, and the responses made from them.
 
 mod error;
 #[cfg(feature = "http")]

@@ -1,4 +1,4 @@
-//! `LockScopeLayer`: keeps the locks acquired further inside.
+//! `LockScopeLayer`, which keeps the locks that extractors and handlers acquire.
 
 pub(crate) mod future;
 pub(crate) mod layer;

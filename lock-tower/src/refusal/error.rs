@@ -1,4 +1,4 @@
-//! The error of this crate, and its causes.
+//! `LockError`, with which a request is refused, and its causes.
 
 use std::error::Error;
 use std::fmt;
@@ -12,11 +12,12 @@ use lockcore::LockErrorKind;
 use crate::http::response_options::ResponseOptions;
 use crate::key::{Clash, KeyError};
 
-/// The error of a request that could not be served under the lock.
+/// The error of a request that could not be served under its lock.
 ///
-/// A plain service returns it as `S::Error` (which must implement `From<LockError>`). In HTTP it
-/// becomes a response and is stored in the extensions, so that outer layers can distinguish this
-/// crate's 423 from a handler's. With the feature `axum` it is a response type for `?` in handlers.
+/// A plain service returns this error as `S::Error` (which must implement `From<LockError>`). In
+/// HTTP the error becomes a response and is stored in the extensions of the response, so that outer
+/// layers can distinguish this crate's 423 from a handler's. With the feature `axum` it is a
+/// response type for `?` in handlers.
 ///
 /// ```
 /// use lock_tower::{Cause, KeyError, LockError, LockErrorKind};
@@ -29,69 +30,74 @@ use crate::key::{Clash, KeyError};
 #[derive(Debug, Clone)]
 pub struct LockError {
     reason: Reason,
-    /// The refusing layer's response options, if known.
+    /// The options of the layer that refuses the request, which render the response; `None` if the
+    /// layer is unknown.
     #[cfg(feature = "http")]
     pub(super) response_options: Option<Arc<ResponseOptions>>,
 }
 
+/// What went wrong. [`LockError::cause`] and [`LockError::kind`] classify it.
 #[derive(Debug, Clone)]
 enum Reason {
     Core(lockcore::LockError),
     Key(KeyError),
-    /// A hold ended before the request was done: before the handler began, or later.
+    /// A lock was lost before the request was done. `has_begun` is true if the handler may have
+    /// begun.
     Lost {
         has_begun: bool,
     },
-    /// The body is too large to be read during the wait.
+    /// The request body is too large to be read during the wait.
     BodyLimit,
-    /// The layer has no room for the body during the wait.
+    /// The bodies of other waiting requests take the layer's room for this request's body.
     ReadAheadFull,
-    /// The body failed during the wait.
+    /// The request body returned an error during the wait.
     BodyFailed,
-    /// The limit of waiting requests for the connection is reached.
+    /// The limit of waiting requests on the connection is reached.
     ConnectionFull,
+    /// The service is misconfigured, as the sentence describes.
     Misuse(&'static str),
 }
 
-/// The causes a client can distinguish. Each has a row in the table of
-/// [`Refusals`](crate::Refusals).
+/// Why a request was refused. Each cause has a row in the table of [`Refusals`](crate::Refusals),
+/// with its status and gRPC code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The lock is held, and the request's wait timed out.
+    /// Another request holds the lock, and this request's wait timed out.
     Busy,
     /// All [permits](crate::Keys::permits) are in use, and the request's wait timed out.
     LimitReached,
-    /// The queue of this key is full.
+    /// The queue of this key is full: see [`queue_limit`](crate::HttpLockLayer::queue_limit).
     QueueFull,
-    /// The queue of this key is too long for the request to be served within the wait; see
+    /// The queue of this key is too long for the request to be served within its wait; see
     /// [`refuse_early`](crate::HttpLockLayer::refuse_early).
     WaitTooLong,
-    /// A newer request for this key waits instead, under
+    /// A newer request for this key has replaced this request in the queue, under
     /// [`WhenBusy::KeepNewest`](lockcore::WhenBusy).
     Superseded,
-    /// The request must wait, and the body is larger than the bound on [reading
+    /// The request must wait, and its body is larger than the bound for [reading
     /// ahead](crate::HttpLockLayer::read_ahead).
     BodyLimit,
-    /// The request must wait, and bodies of other requests take the room to [read the body
-    /// ahead](crate::HttpLockLayer::read_ahead_total).
+    /// The request must wait, and the bodies of other waiting requests take the room to [read its
+    /// body ahead](crate::HttpLockLayer::read_ahead_total).
     ReadAheadFull,
-    /// The body failed while the request waited: the client has disconnected, or the bytes are not
-    /// valid HTTP. The request has left the queue.
+    /// The body could not be read while the request waited: the client has disconnected, or the
+    /// bytes are not valid HTTP. The request has left the queue.
     BodyFailed,
-    /// The connection's waiting requests have reached
-    /// [`waiting_per_connection`](crate::HttpLockLayer::waiting_per_connection). The request has
-    /// left the queue.
+    /// The connection already has as many waiting requests as
+    /// [`waiting_per_connection`](crate::HttpLockLayer::waiting_per_connection) allows. This
+    /// request has left the queue.
     ConnectionFull,
     /// The lock store is unavailable or unusable (read-only, full, or access denied), or this
     /// process is shutting down.
     Unavailable,
-    /// A hold was lost. Either the request was still waiting for another lock, and the handler did
-    /// not begin; or the handler was running, and the effects are unknown.
+    /// A lock of the request was lost. Either the request was still waiting for another lock, and
+    /// the handler did not begin; or the handler was running, and its effects are unknown.
     Lost,
     /// The request lacks a required key, or the key cannot name a lock.
     BadKey,
-    /// The key is a non-canonical spelling of a name: the client must use the canonical spelling.
+    /// The key is in a non-canonical spelling, such as `/orders/07`: the client must use the
+    /// canonical spelling.
     KeySpelling,
     /// The server is misconfigured: an option or a permit count is out of range, a layer is
     /// missing, a request has conflicting demands for the same name ([`Clash`]), the `Locks` do not
@@ -110,29 +116,31 @@ impl LockError {
         }
     }
 
-    /// Makes the error render with `response_options`.
+    /// Sets the options of the layer that refuses the request, which render the response.
     #[cfg(feature = "http")]
     pub(crate) fn answered_by(self, response_options: &Arc<ResponseOptions>) -> Self {
         Self { response_options: Some(Arc::clone(response_options)), ..self }
     }
 
-    /// A hold ended before the request was done.
+    /// Creates the error for a lock that was lost when the handler may have begun.
     pub(crate) fn lost() -> Self {
         Self::of(Reason::Lost { has_begun: true })
     }
 
-    /// A hold ended while the request waited for another: the handler did not begin.
+    /// Creates the error for a lock that was lost while the request waited for another lock, so
+    /// that the handler did not begin.
     pub(crate) fn lost_before() -> Self {
         Self::of(Reason::Lost { has_begun: false })
     }
 
-    /// Whether the handler may have done something. Guard errors count as handler errors.
+    /// Returns true if the handler may have begun, and so may have done something. Errors of guards
+    /// count as errors in the handler.
     #[cfg(feature = "http")]
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self.reason, Reason::Lost { has_begun: false })
     }
 
-    /// Returns the two conflicting demands, if they are the cause.
+    /// Returns the two conflicting demands if they are the cause; `None` for all other causes.
     pub fn as_clash(&self) -> Option<&Clash> {
         match &self.reason {
             Reason::Key(error) => error.as_clash(),
@@ -140,28 +148,28 @@ impl LockError {
         }
     }
 
-    /// The body is too large to be read during the wait.
+    /// Creates the error for a body that is too large to be read during the wait.
     pub(crate) fn body_limit() -> Self {
         Self::of(Reason::BodyLimit)
     }
 
-    /// The layer has no room for the body during the wait.
+    /// Creates the error for a body for which the layer has no room during the wait.
     pub(crate) fn read_ahead_full() -> Self {
         Self::of(Reason::ReadAheadFull)
     }
 
-    /// The body failed during the wait.
+    /// Creates the error for a body that failed during the wait.
     pub(crate) fn body_failed() -> Self {
         Self::of(Reason::BodyFailed)
     }
 
-    /// The limit of waiting requests for the connection is reached.
+    /// Creates the error for a connection that has reached its limit of waiting requests.
     pub(crate) fn connection_full() -> Self {
         Self::of(Reason::ConnectionFull)
     }
 
-    /// An error for a misconfigured service, as described by `sentence`. For extractors and layers
-    /// built on this crate.
+    /// Creates an error for a misconfigured service ([`Cause::Misconfigured`]), as described by
+    /// `sentence`. For extractors and layers built on this crate.
     pub fn misuse(sentence: &'static str) -> Self {
         Self::of(Reason::Misuse(sentence))
     }
@@ -184,7 +192,7 @@ impl LockError {
         }
     }
 
-    /// Returns the cause: the row in the table of [`Refusals`](crate::Refusals).
+    /// Returns the cause, which selects the row in the table of [`Refusals`](crate::Refusals).
     pub fn cause(&self) -> Cause {
         match self.reason {
             Reason::BodyLimit => return Cause::BodyLimit,
@@ -214,7 +222,8 @@ impl LockError {
         }
     }
 
-    /// Returns how long to wait before a retry, as a hint; `None` if a retry is useless.
+    /// Returns how long a client should wait before a retry, as a hint; `None` if a retry is
+    /// useless.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.reason {
             Reason::Core(error) if error.kind() == LockErrorKind::Closed => {
@@ -229,13 +238,13 @@ impl LockError {
         }
     }
 
-    /// Whether the store is unreachable for all keys: the connection is down, or no response
-    /// arrived within a full request timeout.
+    /// Returns true if the store is unreachable for all keys: the connection is down, or no
+    /// response arrived within a full request timeout.
     pub(crate) fn is_outage(&self) -> bool {
         matches!(&self.reason, Reason::Core(error) if error.is_outage())
     }
 
-    /// Returns the key error, if the client's key is the cause.
+    /// Returns the error of the key, if the client's key is the cause; otherwise `None`.
     pub(crate) fn key_error(&self) -> Option<&KeyError> {
         match &self.reason {
             Reason::Key(error) if !error.is_misuse() => Some(error),
@@ -245,7 +254,7 @@ impl LockError {
 }
 
 impl Cause {
-    /// Returns a machine-readable name, which never changes.
+    /// Returns the machine-readable name of this cause, such as `lock-busy`. It never changes.
     pub fn code(self) -> &'static str {
         match self {
             Self::Busy => "lock-busy",
@@ -265,7 +274,7 @@ impl Cause {
         }
     }
 
-    /// Returns the gRPC code, for `tonic::Code::from_i32`.
+    /// Returns the number of the gRPC status code, for `tonic::Code::from_i32`.
     pub fn grpc_code(self) -> i32 {
         match self {
             Self::BodyFailed => 1, // CANCELLED
@@ -282,7 +291,8 @@ impl Cause {
         }
     }
 
-    /// Returns a human-readable sentence, without details about the key or the store.
+    /// Returns a human-readable sentence about this cause, without details about the key or the
+    /// store.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Busy => "Another request for the same resource is being served. Try again.",
@@ -375,7 +385,7 @@ impl From<lockcore::ConfigError> for LockError {
 }
 
 impl From<lockcore::DowngradeError> for LockError {
-    /// Drops the guard, which releases the hold.
+    /// Converts the error, and drops the guard inside, which releases the lock.
     fn from(error: lockcore::DowngradeError) -> Self {
         lockcore::LockError::from(error).into()
     }

@@ -1,4 +1,4 @@
-//! HTTP responses for refusals: a status and a body, or a custom response.
+//! The HTTP responses for refusals: a status and a body in a standard format, or a custom response.
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -18,7 +18,8 @@ use lockcore::LockErrorKind;
 use crate::refusal::http::grpc::Dialect;
 use crate::refusal::{Cause, LockError};
 
-/// Renders refusals as responses. [`HttpLockLayer`](crate::HttpLockLayer) has the same methods.
+/// Makes HTTP responses for refused requests: in problem+json, in gRPC format, or with a closure.
+/// [`HttpLockLayer`](crate::HttpLockLayer) has setters with the same names.
 ///
 /// | cause | status | `Retry-After` | gRPC |
 /// |---|---|---|---|
@@ -59,10 +60,11 @@ use crate::refusal::{Cause, LockError};
 #[derive(Clone, Default)]
 pub struct Refusals {
     format: Format,
-    /// A list, because there are few.
+    /// The statuses that replace the defaults in the table; a list, because there are few.
     statuses: Vec<(Cause, StatusCode)>,
 }
 
+/// How the body of a refusal is made.
 #[derive(Clone, Default)]
 enum Format {
     #[default]
@@ -74,28 +76,30 @@ enum Format {
 type Closure = Arc<dyn Fn(&LockError) -> Response<Bytes> + Send + Sync>;
 
 impl Refusals {
-    /// Creates refusals as in the table, as problem+json.
+    /// Creates refusals with the statuses of the table, as problem+json.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Overrides the status for a cause. Without effect under [`grpc`](Self::grpc), where the
-    /// status is 200, or [`respond_with`](Self::respond_with).
+    /// Sets the status of refusals with this cause, instead of the default in the table. Has no
+    /// effect with [`grpc`](Self::grpc), where the status is 200, or with
+    /// [`respond_with`](Self::respond_with).
     pub fn status(mut self, cause: Cause, status: StatusCode) -> Self {
         self.statuses.retain(|(other, _)| *other != cause);
         self.statuses.push((cause, status));
         self
     }
 
-    /// Refuses in gRPC format: status 200, with [`grpc_trailers`](LockError::grpc_trailers) in the
-    /// headers, or at the end of a body whose hold is lost. A layer refuses a gRPC-Web request in
-    /// gRPC-Web format, with the trailers in the body.
+    /// Makes refusals in gRPC format: status 200, with [`grpc_trailers`](LockError::grpc_trailers)
+    /// in the headers, or at the end of a body whose lock is lost. A layer refuses a gRPC-Web
+    /// request in gRPC-Web format, with the trailers in the body.
     pub fn grpc(mut self) -> Self {
         self.format = Format::Grpc(Dialect::Grpc);
         self
     }
 
-    /// Returns the last frame for a body that ends early, if the format can express the error.
+    /// Returns a last frame that reports `error`, for a body that ends early. Returns `None` if the
+    /// format has no such frame, so that the body must fail.
     pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Option<Frame<D>> {
         match &self.format {
             Format::Grpc(dialect) => Some(dialect.last_frame(error)),
@@ -103,14 +107,15 @@ impl Refusals {
         }
     }
 
-    /// Returns the refusals for a request with these headers, if they differ from the default.
+    /// Returns separate refusals for a gRPC-Web request with these headers; `None` for all other
+    /// requests, to which `self` applies.
     pub(crate) fn of_request(&self, headers: &HeaderMap) -> Option<Self> {
         let Format::Grpc(_) = self.format else { return None };
         let format = Format::Grpc(Dialect::web(headers)?);
         Some(Self { format, statuses: self.statuses.clone() })
     }
 
-    /// Refuses with custom responses.
+    /// Makes refusals with the closure `respond`, instead of problem+json.
     pub fn respond_with<F>(mut self, respond: F) -> Self
     where
         F: Fn(&LockError) -> Response<Bytes> + Send + Sync + 'static,
@@ -119,30 +124,34 @@ impl Refusals {
         self
     }
 
-    /// Returns the status for a cause; for [`Cause::Lost`], the status after the handler has begun.
+    /// Returns the status of refusals with this cause; for [`Cause::Lost`], the status after the
+    /// handler has begun.
     pub fn status_of(&self, cause: Cause) -> StatusCode {
         self.changed(cause).unwrap_or_else(|| default_status(cause, true))
     }
 
+    /// Returns the status that replaces the default for this cause, if one is set.
     fn changed(&self, cause: Cause) -> Option<StatusCode> {
         self.statuses.iter().find(|(other, _)| *other == cause).map(|(_, status)| *status)
     }
 
+    /// Returns the status for this error.
     fn status_for(&self, error: &LockError) -> StatusCode {
         let cause = error.cause();
         self.changed(cause).unwrap_or_else(|| default_status(cause, error.has_begun()))
     }
 
-    /// Renders an error as a response, with the error in the extensions. A
+    /// Makes the response for an error, and stores the error in the response's extensions. A
     /// [`Misconfigured`](Cause::Misconfigured) error is logged at `error`, because the response
-    /// hides the mistake; if the key belongs to another program, at `warn` and at most once a
-    /// minute.
+    /// hides the mistake. If the key belongs to another program, it is logged at `warn`, at most
+    /// once a minute.
     pub fn respond(&self, error: &LockError) -> Response<Bytes> {
         log(error);
         self.render(error)
     }
 
-    /// Renders a refusal that an inner service left to the outer layers.
+    /// Makes the response for a refusal that an inner service left to the outer layers
+    /// ([`Provisional`]). Returns `None` for all other responses.
     pub(crate) fn rendered<B>(&self, response: &Response<B>) -> Option<Response<Bytes>> {
         response.extensions().get::<Provisional>()?;
         response.extensions().get().map(|error| self.render(error))
@@ -159,14 +168,16 @@ impl Refusals {
     }
 }
 
-/// Marks a response that the next outer layer renders with its own refusals.
+/// Marks, in its extensions, a response that the next outer layer replaces with its own refusal for
+/// the same error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Provisional;
 
 impl LockError {
-    /// Returns the status configured in the layer for the cause, or the status of [`Refusals::new`]
-    /// if the layer is unknown. The actual response differs under [gRPC](Refusals::grpc), where the
-    /// status is 200, and with [custom responses](Refusals::respond_with).
+    /// Returns the HTTP status of the refusal: the status set in the layer for this cause, or the
+    /// status of [`Refusals::new`] if the layer is unknown. The actual response differs with
+    /// [gRPC](Refusals::grpc), where the status is 200, and with [custom
+    /// responses](Refusals::respond_with).
     pub fn status(&self) -> StatusCode {
         match &self.response_options {
             Some(response_options) => response_options.refusals.status_for(self),
@@ -174,10 +185,11 @@ impl LockError {
         }
     }
 
-    /// Makes a response for handlers. Errors of [`RequestLocks`](crate::RequestLocks) are rendered
-    /// by their layer's refusals. Other errors are rendered by the outer layer ([`HttpLockLayer`]
-    /// or [`LockScopeLayer`]); without a layer as problem+json. A
-    /// [`Misconfigured`](Cause::Misconfigured) error is logged at `error`.
+    /// Makes a response, for handlers that return this error. Errors of
+    /// [`RequestLocks`](crate::RequestLocks) are rendered by the refusals of their layer. Other
+    /// errors are rendered by the next outer layer ([`HttpLockLayer`] or [`LockScopeLayer`]);
+    /// without a layer as problem+json. A [`Misconfigured`](Cause::Misconfigured) error is logged
+    /// at `error`.
     ///
     /// [`HttpLockLayer`]: crate::HttpLockLayer
     /// [`LockScopeLayer`]: crate::LockScopeLayer
@@ -191,6 +203,8 @@ impl LockError {
     }
 }
 
+/// Logs the reason of a misconfiguration, because the response hides it. Does nothing for other
+/// errors.
 fn log(error: &LockError) {
     if error.cause() != Cause::Misconfigured {
         return;
@@ -222,8 +236,8 @@ fn log(error: &LockError) {
     }
 }
 
-/// Whether a minute has passed since the last warning about another program's key: a client that
-/// chooses the name could otherwise fill the log.
+/// Returns true if a minute has passed since the last warning about another program's key. Without
+/// this limit, a client that chooses the name could fill the log.
 fn is_warning_due() -> bool {
     const EVERY: Duration = Duration::from_secs(60);
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
@@ -235,7 +249,8 @@ fn is_warning_due() -> bool {
     is_due
 }
 
-/// The default status; `has_begun`: the handler may have done something.
+/// Returns the status of a cause in the table. `has_begun` is true if the handler may have done
+/// something.
 fn default_status(cause: Cause, has_begun: bool) -> StatusCode {
     match cause {
         // Gateways repeat a 503, even for a POST, and the handler would begin twice.

@@ -1,4 +1,4 @@
-//! The response future for scopes.
+//! The response future of `LockScopeLayer`'s service.
 
 use std::fmt;
 use std::future::Future;
@@ -24,8 +24,8 @@ use crate::http::response_options::ResponseOptions;
 /// Panics outside a tokio runtime with timers, if the request acquires a lock.
 ///
 /// # Cancel safety
-/// Dropping the future drops the inner service's future, leaves the queue if it waits, and releases
-/// the locks.
+/// Dropping the future drops the inner service's future, takes the request out of the queue if it
+/// waits, and releases the locks.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct LockScopeFuture<F, T, E>

@@ -1,4 +1,4 @@
-//! The layer that keeps the locks acquired further inside a request.
+//! The layer that keeps the locks acquired by extractors and handlers.
 
 use std::sync::Arc;
 
@@ -9,15 +9,16 @@ use crate::config::{Config, options};
 use crate::http::response_options::{ResponseOptions, hold_until_body_end, response_options};
 use crate::scope::service::LockScope;
 
-/// Keeps the locks acquired by a handler's extractors, until the response or the end of its body.
+/// Keeps the locks that extractors and handlers acquire for a request, until the response or the
+/// end of its body.
 ///
-/// [`HttpLockLayer`](crate::HttpLockLayer) reads the key from the request before any inner service.
-/// If the key is known only further inside (path parameters, a session, the body), put this layer
-/// outside, and acquire the lock inside with [`RequestLocks`](crate::RequestLocks). The lock is
-/// held until the handler has responded, even if the handler drops its arguments. Everything else
-/// is the same as in the other layer: watchdog, loss, release before the response, refusals.
+/// An [`HttpLockLayer`](crate::HttpLockLayer) reads the key from the request before any inner
+/// service. If the key is known only further inside (path parameters, a session, the body), put
+/// this layer outside, and acquire the lock inside with [`RequestLocks`](crate::RequestLocks). The
+/// lock is held until the handler has responded, even if the handler drops its arguments. Renewals,
+/// lost locks, the release before the response, and refusals work as in an `HttpLockLayer`.
 ///
-/// A request that acquires no lock passes.
+/// A request that acquires no lock passes as if there were no layer.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -59,7 +60,7 @@ pub struct LockScopeLayer {
 }
 
 impl LockScopeLayer {
-    /// Keeps the locks that requests acquire on `locks`.
+    /// Creates a layer for requests that acquire their locks on `locks`.
     pub fn new(locks: Locks) -> Self {
         Self { config: Config::new(locks), response_options: ResponseOptions::default() }
     }

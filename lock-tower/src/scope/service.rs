@@ -1,4 +1,4 @@
-//! The service of the scope layer.
+//! The service of `LockScopeLayer`.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use crate::http::response_options::ResponseOptions;
 use crate::inner::inner;
 use crate::scope::future::LockScopeFuture;
 
-/// An HTTP service whose requests may acquire locks; made by
+/// An HTTP service whose extractors and handlers may acquire locks; made by
 /// [`LockScopeLayer`](crate::LockScopeLayer).
 #[derive(Debug, Clone)]
 pub struct LockScope<S> {

@@ -6,7 +6,7 @@ use axum_core::response::{IntoResponse, Response};
 use crate::refusal::LockError;
 
 impl IntoResponse for LockError {
-    /// Makes the response as in [`to_response`](Self::to_response), and logs it like axum's own
+    /// Makes the response with [`to_response`](Self::to_response), and logs it like axum's own
     /// rejections, so that one filter shows all of them.
     fn into_response(self) -> Response {
         let response = self.to_response();

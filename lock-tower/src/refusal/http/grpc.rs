@@ -13,16 +13,17 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const CODE: HeaderName = HeaderName::from_static("lock-code");
 
-/// The response format for a client.
+/// The kind of gRPC that a client speaks.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Dialect {
-    /// HTTP trailers.
+    /// Plain gRPC, with HTTP trailers.
     #[default]
     Grpc,
-    /// Trailers are the last body frame, because browsers cannot read HTTP trailers.
+    /// gRPC-Web: trailers are the last body frame, because browsers cannot read HTTP trailers.
     Web {
-        /// The request's content type.
+        /// The content type of the request, which the response repeats.
         content_type: HeaderValue,
+        /// True if the body is Base64 text.
         is_text: bool,
     },
 }
@@ -36,6 +37,7 @@ impl Dialect {
         Some(Self::Web { content_type: content_type.clone(), is_text })
     }
 
+    /// Makes the response for an error, with the status in the headers or in the body.
     pub(crate) fn response(&self, error: &LockError) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         let content_type = match self {
@@ -52,7 +54,7 @@ impl Dialect {
         response
     }
 
-    /// Returns the last frame for a body that ends early.
+    /// Returns the last frame, with the error in the trailers, for a body that ends early.
     pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Frame<D> {
         match self {
             Self::Grpc => Frame::trailers(error.grpc_trailers()),
@@ -66,10 +68,11 @@ impl Dialect {
 impl LockError {
     /// Returns the refusal in gRPC format, for headers or trailers: `grpc-status`, `grpc-message`,
     /// and the [machine-readable name](crate::Cause::code) as `lock-code`. If a retry is useful,
-    /// the hint is in `grpc-retry-pushback-ms`, which clients with a retry policy obey.
+    /// `grpc-retry-pushback-ms` says after how many milliseconds. Clients with a retry policy obey
+    /// it.
     ///
-    /// For methods that acquire their locks themselves. With tonic, which keeps the last two as
-    /// status metadata:
+    /// For methods that acquire their locks themselves. tonic keeps `lock-code` and
+    /// `grpc-retry-pushback-ms` as status metadata:
     ///
     /// ```
     /// use lock_tower::{Keys, LockError, RequestLocks};
@@ -99,7 +102,7 @@ impl LockError {
     }
 }
 
-/// Makes the last frame for a gRPC-Web body.
+/// Encodes trailers as the last frame of a gRPC-Web body.
 fn web_frame(trailers: &HeaderMap, is_text: bool) -> Bytes {
     let mut block = BytesMut::new();
     for (name, value) in trailers {
@@ -118,7 +121,7 @@ fn web_frame(trailers: &HeaderMap, is_text: bool) -> Bytes {
     }
 }
 
-/// Encodes the text for `grpc-message`.
+/// Percent-encodes a text for the header `grpc-message`.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -14,13 +14,13 @@ pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes>
     problem(status, error.cause().code(), &detail(error), error.retry_after())
 }
 
-/// Makes a refusal as `application/problem+json` ([RFC
-/// 9457](https://www.rfc-editor.org/rfc/rfc9457)): `detail` is a sentence for the client, `code` an
-/// identifier for programs, not escaped.
+/// Makes a response in the format of this crate's refusals, `application/problem+json` ([RFC
+/// 9457](https://www.rfc-editor.org/rfc/rfc9457)). `detail` is a sentence for the client. `code` is
+/// an identifier for programs, and is not escaped. `hint` is how long to wait before a retry.
 ///
-/// `Retry-After` has whole seconds, at least one, plus up to the same amount at random, so that
-/// clients refused together do not retry together. For layers with refusals in the same format as
-/// this crate.
+/// `Retry-After` is the hint in whole seconds, at least one, plus up to the same amount at random,
+/// so that clients refused together do not retry together. Without a hint the header is omitted.
+/// For layers that refuse in the same format as this crate.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,8 +55,8 @@ pub fn problem(
     response
 }
 
-/// The text for a client: without the key, the store error, or mistakes that only the developer can
-/// fix.
+/// Returns the text for the client, without the key, the store error, or mistakes that only the
+/// developer can fix.
 pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
     match error.key_error() {
         Some(key) => key.to_string().into(),
@@ -64,12 +64,14 @@ pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
     }
 }
 
-/// The hint in whole seconds, rounded up, at least one.
+/// Returns the value of `Retry-After`: the hint in seconds, rounded up and at least one, plus a
+/// random part.
 fn retry_after(hint: Duration) -> u64 {
     jittered(hint.as_millis().div_ceil(1000).max(1) as u64)
 }
 
-/// Adds up to the same amount at random, so that clients refused together do not retry together.
+/// Returns `wait` plus up to the same amount at random, so that clients refused together do not
+/// retry together.
 pub(crate) fn jittered(wait: u64) -> u64 {
     // `RandomState` has random keys, which is random enough here.
     wait + RandomState::new().hash_one(wait) % (wait + 1)
