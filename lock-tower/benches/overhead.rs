@@ -1,8 +1,8 @@
-//! The time that the layers add to the bare service. `tests/allocations.rs` counts allocations.
+//! The time that the layers add to a bare service. `tests/allocations.rs` counts the allocations.
 //!
-//! Targets: a request without a key costs at most 60 ns more than without the layer; a request with
-//! a free lock, in memory, at most 5 µs. lockcore alone is measured as well: the difference is the
-//! layer's own cost.
+//! Targets: a request without a key takes at most 60 ns more than without the layer, and a request
+//! with a free lock in memory at most 5 µs more. lockcore alone is measured as well, so that the
+//! layer's own cost is the difference.
 #![allow(missing_docs, reason = "criterion's macros")]
 
 mod support;

@@ -1,6 +1,7 @@
-//! The cost of reading bodies while their requests wait: over a socket, HTTP/2, one connection.
+//! The time that requests with bodies take behind the layers, which read the bodies of waiting
+//! requests: over a socket, on one HTTP/2 connection.
 //!
-//! `cargo bench -p lock-tower --bench read_ahead`. Figures to compare within one run; nothing is
+//! `cargo bench -p lock-tower --bench read_ahead`. Compare figures only within one run. Nothing is
 //! asserted.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
@@ -23,7 +24,7 @@ use lockcore::Locks;
 use tokio::net::{TcpListener, TcpStream};
 use tower::{BoxError, Layer as _, Service, service_fn};
 
-/// Reads the whole body.
+/// Reads the whole request body, and responds with its length.
 async fn drain<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible>
 where
     B: Body<Data = Bytes, Error: std::fmt::Debug>,
@@ -72,7 +73,8 @@ impl Client {
         response.into_body().collect().await.unwrap();
     }
 
-    /// The median of `rounds` rounds of this many concurrent calls.
+    /// Returns the median time of `calls` concurrent requests with bodies of `size` bytes, over
+    /// `rounds` repetitions. With `one_key` they wait for each other.
     async fn time(&self, rounds: usize, calls: usize, size: usize, one_key: bool) -> Duration {
         let body = Bytes::from(vec![b'x'; size]);
         let mut times = Vec::new();

@@ -1,10 +1,11 @@
-//! The workload counted by `scripts/instructions --requests`: concurrent requests from many tasks,
-//! on a single thread, to a router whose handler yields once, without a server or a socket.
+//! The workload whose instructions `scripts/instructions --requests` counts: concurrent requests
+//! from many tasks, on a single thread, to a router whose handler yields once, without a server or
+//! a socket.
 //!
 //!     requests free|many|one TASKS REQUESTS
 //!
-//! Without the layer; behind it, with a separate path for each task; with the same path for all.
-//! The locks are in memory.
+//! `free` runs without the layer, `many` behind it with a separate path for each task, and `one`
+//! behind it with the same path for all. The locks are in memory.
 #![allow(missing_docs)]
 
 use axum::Router;
@@ -26,7 +27,7 @@ async fn request(app: &mut Router, path: &str) {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [what, tasks, requests] = arguments.as_slice() else {
-        // Cargo starts every bench like this.
+        // Cargo starts every bench once without arguments.
         return;
     };
     let [tasks, requests]: [u32; 2] =
@@ -42,7 +43,7 @@ fn main() {
             "free" => free,
             _ => free.layer(HttpLockLayer::new(Locks::in_memory(), ByPath::new())),
         };
-        // Like `axum::serve`: otherwise the layer is applied to its route once per request.
+        // As in `axum::serve`. Otherwise the layer is applied to its route once per request.
         let app = app.with_state(());
         let mut working = JoinSet::new();
         for task in 0..tasks {

@@ -15,7 +15,8 @@ use lock_tower::{HttpLockLayer, LockError, LockLayer};
 use lockcore::{LockKey, Locks};
 use tower::{Layer as _, Service};
 
-/// Everything here is ready at the first poll: no executor is involved.
+/// Returns the output of a future that is ready at the first poll, as all futures here, so that no
+/// executor is measured.
 pub(crate) fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -27,7 +28,7 @@ pub(crate) fn key() -> LockKey {
     LockKey::new("bench").expect("a name")
 }
 
-/// A hold by lockcore alone: a cost outside the layer.
+/// Acquires and releases a lock with lockcore alone, to measure the cost outside the layer.
 pub(crate) fn hold(locks: &Locks, key: &LockKey) {
     let guard = now(locks.lock(key)).expect("free");
     now(guard.release()).expect("held");
@@ -73,7 +74,8 @@ pub(crate) fn http_locked(
     HttpLockLayer::new(locks.clone(), move |_: &Request<String>| key.clone()).layer(http())
 }
 
-/// A request as left by servers, routers and other layers: the extension map already exists.
+/// Returns a request as servers, routers and other layers leave it: the extension map already
+/// exists.
 pub(crate) fn with_extension() -> Request<String> {
     let mut request = Request::new(String::new());
     request.extensions_mut().insert(7u8);

@@ -12,7 +12,7 @@ use support::{call, call_http, hold, http, http_locked, key, plain, plain_locked
 
 const CALLS: u64 = 100;
 
-/// The allocations of one call, after warm-up.
+/// Returns the number of allocations of one call, after warm-up.
 fn allocations(mut call: impl FnMut()) -> u64 {
     (0..CALLS).for_each(|_| call());
     let count = allocation_counter::measure(|| (0..CALLS).for_each(|_| call())).count_total;
@@ -20,7 +20,8 @@ fn allocations(mut call: impl FnMut()) -> u64 {
     count / CALLS
 }
 
-/// An entered runtime that runs nothing: a task budget would end the calls, which never yield.
+/// Returns a runtime that is entered but runs no task, because a task's budget would interrupt
+/// these calls, which never yield.
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
@@ -49,7 +50,8 @@ fn a_request_with_a_free_lock_allocates_little() {
     let _entered = runtime.enter();
     let locks = Locks::in_memory();
     let key = key();
-    // The list of tombstones doubles: afterwards it has room for all that follow.
+    // Fills the in-memory store's list of tombstones (records of finished requests), whose capacity
+    // then lasts for all further calls.
     (0..1_100).for_each(|_| hold(&locks, &key));
     let alone = allocations(|| hold(&locks, &key));
 

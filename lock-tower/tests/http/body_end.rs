@@ -1,4 +1,4 @@
-//! Locks held until the body ends.
+//! `hold_until_body_end`: locks held until the response body ends.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -18,7 +18,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
-/// Serves by path, streaming from `/stream`; returns the senders.
+/// Starts a server that locks the path, and streams the response to `/stream`. Returns the address,
+/// and the senders of the streams.
 async fn start(
     locks: &Locks,
     change: impl FnOnce(HttpLockLayer<ByPath>) -> HttpLockLayer<ByPath>,
@@ -229,7 +230,7 @@ async fn an_upgrade_frees_the_lock_with_its_head() {
     assert!(!is_held(&locks, "/chat").await);
 }
 
-/// Makes a body of data and trailers without an end-of-stream hint.
+/// Returns a response body of data and trailers that does not report its end in advance.
 async fn with_trailers(locks: &Locks) -> lock_tower::http::LockBody<AnyBody> {
     let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true);
     let service = layer.layer(service_fn(|_: Request<_>| async {

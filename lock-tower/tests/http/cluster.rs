@@ -31,7 +31,7 @@ async fn requests_of_two_nodes_that_lock_names_of_three_primaries_run_one_at_a_t
     let mut calls = Vec::new();
     for first in 0..2 {
         let locks = Locks::connect(clustered.url()).await.unwrap();
-        // Each node lists the names in a different order.
+        // Each client lists the names in a different order.
         let mut names = names.clone();
         names.rotate_left(first);
         let [one, two, three] = names;

@@ -1,4 +1,4 @@
-//! Critical sections that finish.
+//! `DetachLayer` and `detach`: handlers that finish under their locks after the client has gone.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -135,7 +135,8 @@ async fn the_graceful_shutdown_waits_for_a_detached_section() {
     assert!(keeper.has_finished());
 }
 
-/// Serves `handler` under two locks, with its handle.
+/// Starts a server that runs `handler` behind two lock layers, and passes it the handle of the last
+/// lock.
 async fn start_two<F, R>(locks: &Locks, outer: OnLost, handler: F) -> SocketAddr
 where
     F: Fn(LockHandle) -> R + Clone + Send + Sync + 'static,
@@ -236,7 +237,8 @@ async fn a_detached_section_goes_on_if_only_that_lock_is_lost_whose_layer_says_s
     }
 }
 
-/// Responds with a body that streams the sent pieces, once the keeper allows it.
+/// Starts a server whose response body streams the pieces sent by the test, once the keeper allows
+/// it.
 async fn start_streaming(
     locks: &Locks,
     until_body_end: bool,
@@ -270,8 +272,8 @@ async fn a_detached_section_may_answer_with_a_stream() {
         let pieces = streams.recv().await.unwrap();
         pieces.send(piece("first")).unwrap();
         client.until("first").await;
-        // The section ended with the head; the lock was released only without
-        // `hold_until_body_end`.
+        // The handler ended with the response head. Only without `hold_until_body_end` was the lock
+        // released then.
         assert_eq!(!locks.inspect("/a").await.unwrap().holders.is_empty(), until_body_end);
         pieces.send(piece("second")).unwrap();
         drop(pieces);

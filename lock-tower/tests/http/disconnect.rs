@@ -34,7 +34,8 @@ async fn a_client_that_goes_while_it_waits_leaves_the_queue_at_once() {
     assert_eq!(stays.answer().await.status, 200);
 }
 
-/// Responds with the length of the body and its end.
+/// Reads the whole request body, and responds with its length, the last three bytes and the trailer
+/// `x-sum`.
 async fn drained<B>(request: Request<B>) -> Result<Response<AnyBody>, BoxError>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>>,
@@ -84,7 +85,7 @@ async fn a_body_that_is_sent_in_parts_while_its_request_waits_is_whole() {
     halves.write("ab").await;
     let expect = "content-length: 3\r\nexpect: 100-continue\r\n";
     let mut expects = Client::send(address, "POST /a", expect).await;
-    // The client is asked to continue although its request waits.
+    // The client receives `100 Continue` although its request waits.
     expects.until("100 Continue\r\n\r\n").await;
     expects.write("xyz").await;
     let chunked = "transfer-encoding: chunked\r\ntrailer: x-sum\r\nte: trailers\r\n";
@@ -110,12 +111,12 @@ async fn a_body_beyond_the_share_is_read_no_further_while_its_request_waits_and_
     let headers = format!("content-length: {SIZE}\r\n");
     let mut client = Client::send(address, "POST /a", &headers).await;
     let body = vec![b'x'; SIZE - 3];
-    // More than the buffers of server and socket: the client has to stop.
+    // The body is larger than the buffers of server and socket, so the client has to stop.
     let stuck = timeout(Duration::from_secs(1), client.stream.write_all(&body)).await;
     assert!(stuck.is_err(), "all of it was taken");
     queued(&locks, "/a", 1).await;
     drop(client);
-    // The disconnect is not detected.
+    // The disconnect is not detected, so the request still waits.
     sleep(Duration::from_millis(300)).await;
     queued(&locks, "/a", 1).await;
     drop(held);

@@ -1,4 +1,5 @@
-//! `fail_open`, on a real server: the errors that open it, and the errors that do not.
+//! `fail_open`, on a real server: the errors in which requests are served without their lock, and
+//! all other errors.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,7 +16,8 @@ use tower::{Layer as _, service_fn};
 
 const WAIT: Duration = Duration::from_millis(300);
 
-/// Locks the name in the header; responds whether the request was served under its lock.
+/// Starts a server that locks the name in the header `x-order`, and responds whether the request
+/// was served under its lock.
 async fn start(locks: &Locks, wait: Duration) -> SocketAddr {
     let layer = HttpLockLayer::new(locks.clone(), ByHeader::new("x-order")).wait(wait);
     serve_with(layer.fail_open(true)).await
@@ -57,7 +59,8 @@ async fn a_server_that_is_slower_than_the_wait_opens_nothing() {
     let address = start(&locks, WAIT).await;
     assert_eq!(ask(address, "1").await.body, "locked");
     proxy.freeze(Connections::Commands, Flow::Replies).await;
-    // Sent at once: the link is up, and its request timeout is two seconds away.
+    // Sent while the client does not know about the outage yet: the connection is up, and the
+    // request timeout ends only in two seconds.
     let asked = (0..4).map(|_| ask(address, "1"));
     for answer in futures_util::future::join_all(asked).await {
         assert_eq!(
@@ -87,7 +90,7 @@ async fn a_server_that_is_silent_for_a_whole_request_timeout_opens_and_so_does_o
     assert_eq!(ask(address, "2").await.body, "unlocked");
 }
 
-/// The store wait in the tests below.
+/// The option `store_wait` in the tests below.
 const STORE_WAIT: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

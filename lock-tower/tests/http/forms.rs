@@ -13,7 +13,7 @@ use lock_tower::{ByPath, ExtractKeyExt as _, HttpLockLayer};
 use lockcore::Locks;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-/// The number of requests of a kind inside the handler, and the maximum so far.
+/// The number of reads or writes inside the handler now, and the maximum so far.
 #[derive(Default)]
 struct Gauge {
     now: AtomicI64,

@@ -1,4 +1,4 @@
-//! A real tonic server behind the layer: its health service.
+//! A real tonic server, with the standard health service behind the layer.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower::{Layer as _, ServiceBuilder, service_fn};
 
-/// Serves a router, and connects a client to it.
+/// Starts a server for this router, and returns a client connected to it.
 macro_rules! client {
     ($router:expr) => {{
         let (listener, address) = listen().await;
@@ -131,7 +131,8 @@ async fn a_stream_of_grpc_web_whose_hold_is_lost_ends_with_trailers_in_its_body(
     drop(pieces);
 }
 
-/// The trailers at the end of a gRPC-Web body: one frame, marked by its highest bit.
+/// Returns the trailers of a gRPC-Web body. They are one frame, marked by the highest bit of the
+/// first byte.
 fn trailers(body: &[u8]) -> String {
     assert_eq!(body[0], 0x80, "{body:?}");
     let length = u32::from_be_bytes(body[1..5].try_into().unwrap());

@@ -34,7 +34,7 @@ enum Server {
     Tonic,
 }
 
-/// The code that acquires the lock.
+/// The code that acquires the lock: an `HttpLockLayer`, or the handler behind a `LockScopeLayer`.
 #[derive(Debug, Clone, Copy)]
 enum Taker {
     Layer,
@@ -45,14 +45,14 @@ enum Taker {
 struct Setup {
     server: Server,
     taker: Taker,
-    /// The maximum wait; `None` waits forever.
+    /// The maximum wait for the lock; `None` waits forever.
     wait: Option<Duration>,
     read_ahead: usize,
     total: usize,
 }
 
 impl Setup {
-    /// Every server, with its defaults and ours.
+    /// Returns every combination of server and taker, with default settings.
     fn all() -> impl Iterator<Item = Self> {
         let servers = [Server::Hyper, Server::Axum, Server::Tonic].into_iter();
         servers.flat_map(|server| {

@@ -12,7 +12,7 @@ use lockcore::Locks;
 use tokio::sync::mpsc;
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt as _, service_fn};
 
-/// Responds with a stream, and passes its sender on.
+/// Starts a server that responds with streams, and passes each stream's sender to the test.
 macro_rules! streaming {
     ($layer:expr) => {{
         let (streams, started) = mpsc::unbounded_channel::<Pieces>();
@@ -25,7 +25,7 @@ macro_rules! streaming {
     }};
 }
 
-/// Begins a request; returns its client and the sender of its pieces.
+/// Begins a request. Returns the client, and the sender of the response's pieces.
 async fn begin(
     address: SocketAddr,
     path: &str,

@@ -24,7 +24,7 @@ const ITSELF: &str = "processes::two_server_processes_serve_one_at_a_time_in_the
 const REQUESTS: usize = 200;
 const KEYS: usize = 5;
 
-/// Runs as a server process: the test below starts itself again for it.
+/// Serves requests in a separate process, for which the test below starts this program again.
 async fn serve_for_ever(url: &str) {
     let locks = Locks::connect(url).await.unwrap();
     let redis = Arc::new(Mutex::new(Raw::connect(url).await));
@@ -82,8 +82,8 @@ impl Drop for Process {
     }
 }
 
-/// Returns the members that hold the lock according to the value of a lock key: one member, or a
-/// batch, whose member ids differ.
+/// Returns the members that hold the lock, from the value of its lock key. A member is a request as
+/// the store knows it. The value contains one member, or a batch whose member ids differ.
 fn members(text: &str) -> Vec<String> {
     let Some((name, numbers)) = text.split_once('\n') else { return vec![text.to_owned()] };
     let mut parts = name.splitn(3, ':');
@@ -115,14 +115,15 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
         let hold = format!("/{key}");
         let queue = queue_key(&hold);
         let lock_key = lock_key(&hold);
-        // The members in the order of their commands in Redis: in the order of arrival, and in the
-        // order of grants.
+        // `came` has the members in the order of arrival, `granted` in the order of grants, both
+        // from the order of their commands in Redis.
         let mut came = Vec::new();
         let mut granted = Vec::new();
         let mut is_free = true;
         for line in &lines {
             if line.source != Source::Lua {
-                // Acquires a free lock without a script. For a held lock, the script decides.
+                // `SET` acquires a free lock without a script. If the lock is held, the script
+                // decides.
                 if is_free && line.is("SET") && line.text(1) == lock_key {
                     is_free = false;
                     came.push(line.text(2));
@@ -158,7 +159,8 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
         assert_eq!(granted.len(), REQUESTS / KEYS);
         assert_eq!(granted, came, "the order of the grants is the order of arrival");
 
-        // The handlers' own report: each entered, and left before the next entered, in token order.
+        // The handlers report when they enter and leave: each left before the next entered, in the
+        // order of tokens.
         let told: Vec<u64> = lines
             .iter()
             .filter(|line| line.is("RPUSH") && line.text(1) == format!("test:{hold}"))
@@ -173,8 +175,8 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
     assert!(waited > REQUESTS / 4, "there was contention: {waited} waited");
 }
 
-/// One key receives as many requests as possible; another key, behind the same two slots, is served
-/// at once.
+/// Many requests arrive for one key, and a request for another key is served at once, although both
+/// keys share the two slots of the concurrency limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_with_a_concurrency_limit_inside_does_not_delay_another_key() {
     let server = RedisServer::start();
@@ -201,7 +203,8 @@ async fn a_hot_key_with_a_concurrency_limit_inside_does_not_delay_another_key() 
     let address = serve(service).await;
     let hot: Vec<_> = (0..10).map(|_| tokio::spawn(get(address, "/hot", ""))).collect();
     lock_tests::queued(&locks, "/hot", 9).await;
-    // The nine hot requests cannot proceed, and the other key is still served: they occupy nothing.
+    // The nine waiting requests cannot proceed, and the other key is still served, because waiting
+    // requests occupy no slot.
     assert_eq!(get(address, "/cold", "").await.status, 200);
     assert!(!served.lock().await.contains_key("/hot"));
     open.add_permits(10);

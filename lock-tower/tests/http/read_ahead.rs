@@ -1,4 +1,4 @@
-//! The bounds for reading a body while its request waits, in memory and between clients.
+//! The bounds for reading bodies of waiting requests: in measured memory, and between clients.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ where
     Ok(Response::new(text(body.len().to_string())))
 }
 
-/// A server process whose requests to `/a` wait.
+/// A server in a separate process, in which requests to `/a` wait for their lock.
 struct Server {
     child: Child,
     _leash: Leash,
@@ -60,7 +60,8 @@ impl Server {
         Self { child, _leash: leash, address }
     }
 
-    /// The memory in bytes, without the program's own pages, which are loaded on first use.
+    /// Returns the server's memory in bytes, without the program's own pages, which are loaded on
+    /// first use.
     fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -132,7 +133,8 @@ async fn what_is_read_ahead_takes_as_much_memory_as_is_counted() {
     // buffers.
     let allowance = 4 << 20;
 
-    // A byte, then a frame of an unknown type, which fills the server's read buffer: 16 KiB count.
+    // Each byte of data is followed by a frame of an unknown type, which fills the server's read
+    // buffer: 16 KiB that count.
     let server = Server::start();
     let before = server.memory();
     let mut client = Frames::post(server.address, "/a").await;
@@ -144,7 +146,7 @@ async fn what_is_read_ahead_takes_as_much_memory_as_is_counted() {
     assert!(grown < allowance, "8000 bytes take {grown} bytes");
     drop((client, server));
 
-    // Frames as sent by clients: each body is counted with its content.
+    // Frames of the usual size: the memory of each body is close to its content.
     let server = Server::start();
     let before = server.memory();
     let sizes = [3_500 * KB; 8];
@@ -195,7 +197,7 @@ async fn a_client_that_fills_the_room_of_the_layer_leaves_others_their_share() {
         };
         calls.spawn(async move { client.post("/a", body).await });
     }
-    // Without room there are refusals, with a separate code.
+    // Once the total is used up, requests are refused, with a separate code.
     let refused = tokio::time::timeout(LIMIT, calls.join_next()).await.expect("no room");
     let (status, problem) = refused.unwrap().unwrap();
     assert_eq!(status, 503, "{problem}");
@@ -223,7 +225,7 @@ async fn a_body_that_goes_beyond_the_total_is_refused_although_it_has_ended() {
         tokio::spawn(async move { client.post("/a", text(vec![b'x'; 60 * KB])).await })
     };
     queued(&locks, "/a", 1).await;
-    // Its last frame is the fifth, and the first beyond the bound.
+    // The last frame of this body is the fifth, and the first beyond the bound.
     let (status, problem) = client.post("/a", text(vec![b'x'; 70 * KB])).await;
     assert_eq!(status, 503, "{problem}");
     held.release().await.unwrap();

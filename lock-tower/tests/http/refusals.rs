@@ -1,4 +1,4 @@
-//! Refusals that are not the default.
+//! Refusals in other formats and with other statuses than the default.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tower::{ServiceBuilder, service_fn};
 
 type Layer = HttpLockLayer<ByPath>;
 
-/// Starts a server whose `/a` is held; returns its address and the guard.
+/// Starts a server whose key `/a` is held. Returns the address, and the guard that holds the key.
 async fn taken(change: impl FnOnce(Layer) -> Layer) -> (SocketAddr, LockGuard) {
     let locks = Locks::in_memory();
     let guard = locks.lock("/a").await.unwrap();

@@ -22,7 +22,7 @@ where
     .await
 }
 
-/// The parts common to all refusals.
+/// Checks the parts of a response that all refusals have.
 fn check(answer: &Answer, status: u16, code: &str, retries: bool) {
     assert_eq!(answer.status, status, "{}", answer.head);
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 /// A wait longer than any test: a test that waits for its end fails.
 const WAIT: Duration = Duration::from_secs(120);
 
-/// The default maximum of concurrent streams per client.
+/// The servers' default maximum of concurrent streams per client.
 const STREAMS: usize = 200;
 
 async fn lock_in_handler(request: Request) -> Response {
@@ -30,7 +30,8 @@ async fn lock_in_handler(request: Request) -> Response {
     }
 }
 
-/// Locks `/orders`, and nothing for `/health`.
+/// Starts a server with the routes in `orders`, which need the lock, and `/health`, which needs
+/// none.
 async fn serve(orders: Router) -> SocketAddr {
     let app = orders.route("/health", post(async || "well"));
     let (listener, address) = listen().await;
@@ -84,7 +85,7 @@ async fn waiters_of_one_name_leave_half_of_the_streams_of_a_connection_to_its_ot
         for (status, answer) in calls.join_all().await {
             assert_eq!((status, answer.as_str()), (200, "paid"));
         }
-        // A finished wait no longer counts.
+        // A finished wait has freed its slot on the connection.
         let held = locks.lock("/orders").await.unwrap();
         let call = tokio::spawn(order(client));
         queued(&locks, "/orders", 1).await;

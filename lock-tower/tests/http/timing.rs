@@ -1,4 +1,4 @@
-//! `Server-Timing`.
+//! `server_timing`: the response header `Server-Timing`.
 
 use std::convert::Infallible;
 use std::time::Duration;

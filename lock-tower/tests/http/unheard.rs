@@ -9,7 +9,7 @@ use lock_tower::{LockError, RequestLocks};
 const CHILD: &str = "LOCK_TOWER_TEST_UNHEARD";
 const ITSELF: &str = "unheard::the_reason_of_a_500_is_on_stderr_once_if_no_subscriber_is_set";
 
-/// A program without the layer, which renders the refusal twice.
+/// Runs in a separate program: makes a refusal's response twice, without a layer.
 fn child(subscriber: &str) {
     if subscriber == "set" {
         let _ = tracing::subscriber::set_global_default(tracing::subscriber::NoSubscriber::new());

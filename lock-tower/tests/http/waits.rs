@@ -1,4 +1,4 @@
-//! A lock lost while its request waits for another.
+//! Locks that are lost while their request waits for another lock.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,13 +22,14 @@ fn both() -> Keys {
 
 type Answer = Response<Full<Bytes>>;
 
-/// One request, and whether its handler has begun.
+/// A request that was sent: its answer, and whether its handler has begun.
 struct Sent {
     answer: JoinHandle<Option<(Cause, u16)>>,
     has_begun: Arc<AtomicBool>,
 }
 
-/// How a request acquires its locks.
+/// Who acquires the locks of a request: an `HttpLockLayer`, or the handler behind a
+/// `LockScopeLayer`.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Layer,
@@ -94,7 +95,7 @@ async fn a_lock_that_is_lost_while_the_next_is_waited_for_refuses_the_request() 
         let locks = Locks::in_memory();
         let other = locks.lock("b").await.unwrap();
         let sent = send(way, &locks, Some(Duration::from_millis(300)));
-        // The other lock is still held: the request does not wait for it.
+        // The other lock is still held, so the refusal did not wait for it.
         let refused = tokio::time::timeout(LIMIT, sent.answer).await.expect("in time").unwrap();
         // 503: nothing was done, so a gateway may repeat it.
         assert_eq!(refused, Some((Cause::Lost, 503)), "{way:?}");
@@ -120,7 +121,8 @@ async fn no_handler_begins_under_a_lock_that_a_restarted_server_has_forgotten() 
         let sent = send(way, &locks, None);
         queued(&other, "b", 1).await;
         server.restart();
-        // Both are free there; the other process acquires one of them first.
+        // Both locks are free on the restarted server, and the other `Locks` acquires the first of
+        // them first.
         let first = eventually_some("the other has it", LIMIT, async || {
             other.try_lock("a").await.ok().flatten()
         });

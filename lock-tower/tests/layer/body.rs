@@ -1,4 +1,4 @@
-//! Bodies that carry the lock, polled by hand.
+//! Response bodies that keep the lock, polled by the test.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -30,7 +30,7 @@ async fn the_last_frame_comes_after_the_lock_is_released() {
     assert_eq!(response.body().size_hint().exact(), Some(5));
     let frame = response.body_mut().frame().await.unwrap().unwrap();
     assert_eq!(frame.into_data().unwrap(), "whole");
-    // The body still exists: the lock was not released by its drop.
+    // The body still exists, so the lock was not released because the body was dropped.
     assert!(lock.is_lost() && response.body().is_end_stream());
     assert!(locks.try_lock("a").await.unwrap().is_some());
     assert!(response.body_mut().frame().await.is_none());

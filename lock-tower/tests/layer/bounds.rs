@@ -1,5 +1,5 @@
-//! The bounds of axum, tonic and plain stacks for layers, services and futures: this file compiles
-//! if they are met.
+//! The trait bounds that axum, tonic and plain stacks demand of layers, services and futures. This
+//! file compiles if they are met.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ type Route = BoxCloneSyncService<Request<RequestBody<String>>, Response<String>,
 fn shared<T: Clone + Send + Sync + 'static>() {}
 fn sent<T: Send + 'static>() {}
 
-/// The bounds of `axum::Router::layer`.
+/// Demands the trait bounds of `axum::Router::layer`.
 fn axum<L>()
 where
     L: Layer<Route> + Clone + Send + Sync + 'static,
@@ -28,7 +28,7 @@ where
 {
 }
 
-/// The body bounds of tonic's server.
+/// Demands the trait bounds that tonic's server has for bodies.
 fn tonic_body<B>()
 where
     B: Body<Data = bytes::Bytes> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The strategies for a busy key.
+//! `when_busy`: what a request does if its key is busy.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! Dropped requests.
+//! Requests that are dropped while they wait or run.
 
 use std::future::Future as _;
 use std::task::{Context, Waker};

@@ -25,7 +25,7 @@ fn sources() -> [DeadlineSource; 3] {
     [DeadlineSource::GrpcTimeout, DeadlineSource::Header(header), DeadlineSource::Extension]
 }
 
-/// Why a request for the key `/a` was refused, and how long it waited.
+/// Returns why a request for the key `/a` was refused, and how long it waited.
 async fn refused(layer: HttpLockLayer<ByPath>, request: Request<Body>) -> (Cause, Duration) {
     let service =
         layer.layer(service_fn(async |_| Ok::<_, Infallible>(Response::new(Body::new()))));
@@ -137,13 +137,13 @@ async fn a_wait_that_would_be_too_long_is_refused_with_503_and_the_time_of_the_q
     assert!(began.elapsed() < ms(20), "{:?}", began.elapsed());
     assert_eq!(response.status(), 503);
     let after: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
-    // 200 turns of 50 ms each, and up to twice this time.
+    // 200 waiters ahead for 50 ms each make 10 s, and a random part of up to as much is added.
     assert!((10..=24).contains(&after), "however short its own wait is: {after}");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let body = String::from_utf8(body.to_vec()).unwrap();
     assert!(body.contains(r#""code":"lock-wait-too-long""#), "{body}");
 
-    // A request that is not refused early waits up to its maximum.
+    // A request that is not refused early waits until its maximum wait ends.
     let scope = LockScopeLayer::new(locks.clone()).wait(ms(100)).refuse_early(true);
     let each = service_fn(async |request: Request<_>| {
         let locks = request.extensions().get::<RequestLocks>().expect("in a scope");

@@ -23,16 +23,16 @@ use crate::support::{Job, job, layer, locked, next, send, settle};
 
 pub(crate) type Fields = HashMap<&'static str, String>;
 
-/// A subscriber that keeps the fields of every layer event.
+/// A subscriber that collects the fields of all events of the layers.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Fields>>>);
 
-/// A permanent second subscriber: with a single subscriber, tracing queries the first thread to
-/// reach an event, which may have none.
+/// A second subscriber that always exists. With a single subscriber, tracing asks only the first
+/// thread to reach an event, and that thread may have no subscriber.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {
-    /// Starts a log for this thread, which lasts until the guard is dropped.
+    /// Starts to collect the events of this thread, until the returned guard is dropped.
     pub(crate) fn here() -> (Self, DefaultGuard) {
         LazyLock::force(&ANOTHER);
         let log = Self::default();
@@ -78,7 +78,7 @@ impl Subscriber for Log {
 }
 
 impl Log {
-    /// Returns the new events of finished requests.
+    /// Returns the events of requests that have finished since the last call.
     pub(crate) fn ended(&self) -> Vec<Fields> {
         let mut events = std::mem::take(&mut *self.0.lock().unwrap());
         events.retain(|fields| fields.contains_key("outcome"));
@@ -98,7 +98,7 @@ pub(crate) fn millis(fields: &Fields, name: &str) -> f64 {
     fields[name].parse().unwrap()
 }
 
-// On one thread, so that the thread's subscriber sees everything.
+// On a single thread, so that its subscriber sees all events.
 #[tokio::test(start_paused = true)]
 async fn wait_hold_and_token_are_told_when_the_request_ends() {
     let (log, _here) = Log::here();
@@ -182,7 +182,7 @@ async fn the_class_is_that_of_the_key_and_else_that_of_the_layer() {
     }
 }
 
-// The socket was open without its lock, and nothing was logged.
+// Once, the socket stayed open without its lock, and nothing was logged.
 #[tokio::test]
 async fn a_lock_that_ends_with_the_101_of_an_upgrade_is_warned_of_once() {
     let (log, _here) = Log::here();

@@ -21,7 +21,8 @@ use crate::support::{Job, job, next, nothing_reaches, send};
 type Body = Empty<bytes::Bytes>;
 type Key = fn(&Job) -> Keys;
 
-/// A job's key, in the form selected by its first letter.
+/// Returns a job's key. The first letter says how it is locked: `r` read, `w` exclusive, `p`
+/// permits.
 fn by_letter(job: &Job) -> Keys {
     match job.key.unwrap_or_default().split_at(1) {
         ("r", name) => Keys::one(name).read(),
@@ -31,7 +32,7 @@ fn by_letter(job: &Job) -> Keys {
     }
 }
 
-/// Waits until this many wait to read, to write or for permits.
+/// Waits until `count` requests are queued for this key.
 async fn waiting(locks: &Locks, key: &str, count: usize) {
     eventually(&format!("{count} wait for {key}"), LIMIT, async || {
         locks.inspect(key).await.unwrap().waiters.len() == count
@@ -111,7 +112,8 @@ async fn at_most_as_many_run_as_there_are_permits() {
     assert_eq!(locks.status().holding, 0);
 }
 
-// Before, an exclusive lock and a read of one name did not exclude each other, even in one request.
+// Once, an exclusive lock and a read of the same name did not exclude each other, even in one
+// request.
 #[tokio::test]
 async fn two_demands_of_one_name_that_one_hold_does_not_cover_are_refused_in_every_combination() {
     let locks = Locks::in_memory();
@@ -137,7 +139,7 @@ async fn two_demands_of_one_name_that_one_hold_does_not_cover_are_refused_in_eve
         }
     }
     assert_eq!(locks.status().holding, 0);
-    // The demands come from two layers.
+    // The two demands may also come from two layers.
     let outer = HttpLockLayer::new(locks.clone(), |_: &Request<_>| Keys::one("b").read());
     let inner = HttpLockLayer::new(locks.clone(), |_: &Request<_>| Keys::one("b"));
     let never = service_fn(async |_: Request<_>| Ok::<_, BoxError>(Response::new(Body::new())));
@@ -240,14 +242,14 @@ async fn permits_that_one_request_asks_for_at_once_add_up() {
         let both = format!("as 6 of 10 permits and as {other} of 10 permits:");
         assert!(clash.contains(&both), "{clash}");
     }
-    // The demands come in one acquisition.
+    // Demands in the same call are added up and acquired together.
     let _others = locks.key("a").permits(1, 10).await.unwrap();
     ask(&locks, vec![of_ten(5).join(of_ten(4))]).await.expect("nine are free");
     let error = ask(&locks, vec![of_ten(5).join(of_ten(5))]).await.unwrap_err();
     assert_eq!(error.cause(), Cause::LimitReached, "one is not free");
 }
 
-// L8: ten requests that held one of ten permits each, and requested one more, waited for each
+// Once, ten requests that each held one of ten permits, and requested one more, waited for each
 // other.
 #[tokio::test]
 async fn more_of_a_name_that_the_request_has_is_refused_at_once() {
@@ -300,7 +302,7 @@ async fn one_name_in_two_forms_at_once_is_refused_before_anything_is_sent() {
 async fn a_number_of_permits_that_cannot_be_is_refused_before_anything_is_sent() {
     let locks = Locks::in_memory();
     for (count, limit) in [(0, 10), (11, 10), (0, 0), (1, 0), (1, 1 << 30), (u32::MAX, u32::MAX)] {
-        // The name before it is not acquired either.
+        // The valid name, which sorts first, is not acquired either.
         let keys = Keys::one("0").join(Keys::one("a").permits(count, limit));
         let error = ask(&locks, vec![keys]).now_or_never().expect("at once").unwrap_err();
         assert_eq!(

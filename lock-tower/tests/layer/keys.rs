@@ -104,7 +104,8 @@ async fn a_prefix_comes_before_every_name() {
 
 #[test]
 fn a_prefix_that_could_meet_another_one_is_refused_and_the_server_is_told_why() {
-    // `a` + `b:c` and `a:b` + `c` would be one name.
+    // The prefix `a` with the name `b:c`, and the prefix `a:b` with the name `c`, would be the same
+    // key.
     for prefix in ["a:b", ""] {
         let key = (|(): &()| "c").prefix(prefix);
         let refused = LockError::from(key.extract_key(&()).unwrap_err());
@@ -119,7 +120,7 @@ fn a_prefix_that_could_meet_another_one_is_refused_and_the_server_is_told_why() 
     for prefix in [":", "a::"] {
         (|(): &()| "c").prefix(prefix).extract_key(&()).expect_err("it has one colon too many");
     }
-    // Written as in the names.
+    // A prefix with a colon at the end, as in the names, is accepted.
     let keys = (|(): &()| "c").prefix("order:").extract_key(&()).unwrap().unwrap();
     assert_eq!(keys.names().collect::<Vec<_>>(), ["order:c"]);
     let key = (|(): &()| "b:c").prefix("a").prefix("shop");

@@ -1,4 +1,4 @@
-//! Holds that end before their handler.
+//! Locks that are lost while the handler runs.
 
 use std::time::Duration;
 

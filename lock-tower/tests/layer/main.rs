@@ -1,5 +1,5 @@
-//! `LockLayer` around a service driven by the test, and `LockScopeLayer`, in memory; on a server if
-//! a message must be kept from its node.
+//! `LockLayer` around a service driven by the test, and `LockScopeLayer`. The locks are in memory;
+//! on a server if a test has to keep a message from a client.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod body;

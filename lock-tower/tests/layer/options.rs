@@ -1,4 +1,4 @@
-//! The options of the layer and of keys.
+//! The options of layers and of keys.
 
 use std::time::Duration;
 
@@ -122,7 +122,8 @@ async fn without_the_store_requests_are_refused_and_pass_only_where_it_was_said(
     respond.send_response(1);
     answer.await.unwrap().unwrap();
 
-    // These are not outages: most of them depend on the key, or on the server's settings.
+    // These errors are not outages, because most of them depend on the key, or on the server's
+    // settings.
     let others = [
         (LockErrorKind::QueueFull, Cause::QueueFull),
         (LockErrorKind::WrongType, Cause::Misconfigured),

@@ -1,4 +1,4 @@
-//! The readiness of the inner service: its time, and its errors.
+//! The inner service's `poll_ready`: when it is called, and its errors.
 
 use lock_tests::{free, queued};
 use lockcore::Locks;

@@ -1,4 +1,4 @@
-//! `LockScopeLayer`: locks acquired further inside.
+//! `LockScopeLayer`: locks acquired by the handler.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -23,8 +23,8 @@ fn ok() -> Answer {
     Response::new(Full::from("served"))
 }
 
-/// Serves one request with `handler`, which receives its locks; returns the output of the layer's
-/// future.
+/// Serves one request behind `layer` with `handler`, which receives the request's `RequestLocks`.
+/// Returns the result of the layer's future.
 async fn serve<F, R>(layer: LockScopeLayer, handler: F) -> Result<Response<String>, Infallible>
 where
     F: FnOnce(RequestLocks) -> R + Clone,

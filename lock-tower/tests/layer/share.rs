@@ -25,7 +25,8 @@ async fn a_second_layer_on_the_same_key_shares_the_hold() {
         HttpLockLayer::new(locks.clone(), Named(name)).wait(std::time::Duration::ZERO)
     };
     let inner = locks.clone();
-    // The second "a" is under "b": it is found behind it.
+    // The inner layer for "a" finds the lock of the outer layer for "a", although the layer for "b"
+    // is in between.
     let service = ServiceBuilder::new().layer(by("a")).layer(by("b")).layer(by("a")).service(
         service_fn(move |request: Request<_>| {
             let locks = inner.clone();

@@ -31,7 +31,8 @@ pub(crate) fn layer(locks: &Locks) -> LockLayer<Key, Carry> {
     LockLayer::new(locks.clone(), key).carry(carry)
 }
 
-/// The locked service, and the handle through which the test responds for the inner service.
+/// Returns the service behind `layer`, and the handle through which the test responds in place of
+/// the inner service.
 pub(crate) fn locked(layer: LockLayer<Key, Carry>) -> (Locked, Handle<Job, usize>) {
     let (inner, handle) = tower_test::mock::pair();
     (layer.layer(inner), handle)

@@ -23,8 +23,8 @@ async fn a_layer_for_any_request_goes_into_option_layer() {
     }
 }
 
-/// Whether the layer lets a path without a key pass, and whether a lock is held in the handler for
-/// a path with a key.
+/// Returns two values: whether a path without a key passes the layer, and whether the handler for a
+/// path with a key runs under a lock.
 macro_rules! seen {
     ($locks:expr, $layer:expr) => {{
         let locks = $locks.clone();

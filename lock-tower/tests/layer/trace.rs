@@ -1,4 +1,4 @@
-//! The trace of a request as the label of its locks.
+//! `label_by_trace`: the trace of a request as the label of its locks.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -27,7 +27,7 @@ async fn label(locks: &Locks, key: &str) -> String {
     seen.holders[0].label.clone().unwrap()
 }
 
-/// The label of the hold for a request with this header, behind this layer.
+/// Returns the label of the lock that a request with this `traceparent` holds behind this layer.
 async fn label_behind(layer: HttpLockLayer<ByPath>, trace: &'static str, locks: &Locks) -> String {
     let service = layer.layer(service_fn(async |request: Request<_>| {
         assert!(request.extensions().get::<LockHandle>().is_some());
@@ -65,12 +65,12 @@ async fn a_lock_that_is_asked_for_inside_has_the_trace_of_the_request_unless_it_
     service.oneshot(request(TRACE)).await.unwrap();
 }
 
-/// A subscriber that keeps the holders recorded in lockcore spans.
+/// A subscriber that collects the field `holder` of lockcore's spans.
 #[derive(Debug, Clone, Default)]
 struct Holders(Arc<Mutex<Vec<String>>>);
 
-/// A permanent second subscriber: with a single subscriber, tracing queries the first thread to
-/// reach a span, which may have none.
+/// A second subscriber that always exists. With a single subscriber, tracing asks only the first
+/// thread to reach a span, and that thread may have no subscriber.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Holders::default()));
 
 impl Visit for Holders {
