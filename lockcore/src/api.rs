@@ -1,4 +1,4 @@
-//! The API: `Locks` and its builder, requests, acquisitions and guards.
+//! The public API: `Locks` and its builder, requests, acquisition futures and guards.
 
 pub(crate) mod acquire;
 pub(crate) mod builder;

@@ -1,5 +1,6 @@
-//! Where the locks are: on one server, through a node, or on a quorum of independent primaries,
-//! through a node for each. Only this module and the builder know which.
+//! The store behind a `Locks`: a single store, reached through one node, or a quorum of independent
+//! primaries, each reached through a separate node. Only this module and the builder distinguish
+//! the two.
 
 use std::fmt;
 use std::future::Future;
@@ -26,10 +27,11 @@ use crate::quorum::{self, Ascent, Climb, Primaries};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 
-/// Where a `Locks` acquires locks. Cheap to clone.
+/// The node, or the quorum, through which a `Locks` acquires locks. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Backend {
-    /// On a quorum, the node of a primary: all primaries have the same settings.
+    /// The only node. On a quorum, the node of the first connected primary, used for the settings
+    /// and request classes, because all primaries have the same settings.
     node: Arc<Node>,
     quorum: Option<Arc<Primaries>>,
 }
@@ -43,18 +45,21 @@ impl Backend {
         Self { node, quorum: Some(primaries) }
     }
 
-    /// Returns the node with the settings and classes of the `Locks`. Send requests to
-    /// [`node_to_ask`](Self::node_to_ask) instead.
+    /// Returns the node that stores the settings and request classes of the `Locks`. Send requests
+    /// to [`node_to_ask`](Self::node_to_ask) instead, because on a quorum the primary of this node
+    /// may be unreachable.
     pub(crate) fn node(&self) -> &Arc<Node> {
         &self.node
     }
 
-    /// Returns the node that answers for all: on a quorum, the lowest reachable primary's node.
+    /// Returns the node for requests that a single server can answer. On a quorum, this is the node
+    /// of the first reachable primary in the list, or [`node`](Self::node) if none is reachable.
     pub(crate) fn node_to_ask(&self) -> &Arc<Node> {
         self.quorum.as_ref().and_then(|primaries| primaries.lowest()).unwrap_or(&self.node)
     }
 
-    /// Returns the node; on a quorum, the nodes of all reachable primaries.
+    /// Returns the nodes for requests to every server: the only node, whether connected or not; on
+    /// a quorum, the nodes of all reachable primaries.
     pub(crate) fn reached(&self) -> Vec<&Arc<Node>> {
         match &self.quorum {
             None => vec![&self.node],
@@ -74,7 +79,8 @@ impl Backend {
         self.quorum.as_ref().expect("a quorum")
     }
 
-    /// Returns the acquisition for this request; it does nothing until polled.
+    /// Creates the acquisition of `request`, with the request class and the options that concern
+    /// only this process. Sends nothing until polled; the first poll returns an `Err` in `request`.
     pub(crate) fn acquire(
         &self,
         request: Result<Request, LockError>,
@@ -145,7 +151,8 @@ pub(crate) enum Acquisition {
 }
 
 impl Acquisition {
-    /// Returns the number of waiters ahead, as last reported by the server.
+    /// Returns the number of waiters ahead of this acquisition, as last reported by the server.
+    /// `None` before the server has queued it.
     pub(crate) fn position(&self) -> Option<u64> {
         match self {
             Self::Node(attempt) => attempt.position(),
@@ -162,7 +169,7 @@ impl Acquisition {
 }
 
 impl Future for Acquisition {
-    /// `None` if the lock is busy and the request does not wait.
+    /// `Ok(None)` if the lock is busy and the request does not wait.
     type Output = Result<Option<Hold>, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -177,13 +184,15 @@ impl Future for Acquisition {
     }
 }
 
-/// A guard's share of a hold. Dropping the last share releases the hold.
+/// A guard's share of a held lock. Guards that re-enter share the lock, and dropping the last share
+/// releases it.
 pub(crate) enum Hold {
     Node(NodeGuard),
     Quorum(Arc<quorum::Hold>),
 }
 
-/// Evaluates the same expression for either kind of hold.
+/// Evaluates `$answer` with `$hold` bound to the content of either variant, because both types have
+/// the same methods.
 macro_rules! of_either {
     ($either:expr, |$hold:ident| $answer:expr) => {
         match $either {
@@ -238,7 +247,8 @@ impl Hold {
         of_either!(self, |hold| hold.deadline())
     }
 
-    /// Returns another share of the hold.
+    /// Returns another share, for a guard that re-enters. The lock stays held until all shares are
+    /// gone.
     pub(crate) fn share(&self) -> Self {
         match self {
             Self::Node(guard) => Self::Node(guard.reenter()),
@@ -246,7 +256,7 @@ impl Hold {
         }
     }
 
-    /// Returns the number of shares.
+    /// Returns the number of guards that share the lock.
     pub(crate) fn shares(&self) -> usize {
         match self {
             Self::Node(guard) => guard.guards(),
@@ -254,7 +264,8 @@ impl Hold {
         }
     }
 
-    /// Turns a lock into a read.
+    /// Turns a lock into a read, on the server and in this guard. Always fails on a quorum, with
+    /// [`Unsupported`](LockErrorKind::Unsupported).
     pub(crate) async fn downgrade(&mut self) -> Result<(), LockError> {
         match self {
             Self::Node(guard) => guard.reduce().await,
@@ -266,7 +277,7 @@ impl Hold {
         }
     }
 
-    /// Releases the hold, if this is the last share.
+    /// Releases the lock if this is the last share; otherwise only drops this share.
     pub(crate) fn release(self) -> HoldRelease {
         match self {
             Self::Node(guard) => HoldRelease::Node(guard.release()),
@@ -274,7 +285,8 @@ impl Hold {
         }
     }
 
-    /// Leaves the hold in place until the lease ends. All other shares are lost.
+    /// Drops this share without a release, so that the server keeps the lock until the lease ends.
+    /// The guards with the other shares are lost.
     pub(crate) fn leak(self) {
         match self {
             Self::Node(guard) => guard.leak(),
@@ -283,10 +295,10 @@ impl Hold {
     }
 }
 
-/// A release under way. It continues even if this future is dropped.
+/// The future of a release. The release continues even if the future is dropped.
 pub(crate) enum HoldRelease {
     Node(NodeRelease),
-    /// At all primaries.
+    /// The concurrent releases at all primaries of a quorum.
     Quorum(BoxFuture<'static, Result<(), LockError>>),
 }
 

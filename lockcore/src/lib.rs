@@ -16,21 +16,22 @@
 //!
 //! - **Fair.** Grants follow the order in which requests reached the server. No newcomer overtakes
 //!   the queue, not even with [`try_lock`](Locks::try_lock).
-//! - **One, many, or some.** [`lock`](Locks::lock) is for one at a time, [`read`](Locks::read) for
-//!   many, [`permit`](Locks::permit) for at most *n*. All requests for a name share one FIFO queue
-//!   and exclude each other.
-//! - **Fenced.** Each lock has a [token](FencingToken), higher than all earlier tokens except in
-//!   the cases listed in [`guide::fencing`]. Concurrent reads share a token; permits have none.
-//! - **Handed off in one round trip.** The release script grants the next waiter and sends the
-//!   waiter's process a message.
+//! - **Locks, reads and permits.** A [`lock`](Locks::lock) has a single holder, a
+//!   [`read`](Locks::read) can be held by many at the same time, and a [`permit`](Locks::permit) by
+//!   at most *n*. All requests for a name share one FIFO queue and exclude each other.
+//! - **Fenced.** Each lock has a [fencing token](FencingToken), a number higher than all earlier
+//!   tokens of the name except in the cases listed in [`guide::fencing`]. Concurrent reads share a
+//!   token; permits have none.
+//! - **Handed off in one round trip.** The release script grants the lock to the next waiter and
+//!   sends the waiter's process a message.
 //! - **Leased.** A dead holder delays the others by at most the lease. A waiter whose connection is
 //!   closed does not delay them at all.
-//! - **Cancel-safe.** Drop any future or guard at any await point: no hold and no queue entry stays
-//!   behind.
-//! - **Bounded.** The wait and the hold can be limited; the queue is limited, to 1 000 waiters by
-//!   default.
-//! - **Losses are reported.** A guard has a [deadline](LockGuard::deadline), and reports a
-//!   [lost](LockGuard::lost) lock before the deadline passes.
+//! - **Cancel-safe.** Any future or guard can be dropped at any await point: neither a held lock
+//!   nor a queue entry stays behind.
+//! - **Bounded.** The time a request waits and the time a lock is held can be limited. The queue of
+//!   each lock is limited, to 1 000 waiters by default.
+//! - **Losses are reported.** A guard has a [deadline](LockGuard::deadline), until which the lock
+//!   is certainly held, and reports a [lost](LockGuard::lost) lock before the deadline passes.
 //!
 //! # Where to go from here
 //!
@@ -49,8 +50,8 @@
 //! | What does an alert mean, and what is the remedy? | [`guide::alerts`] |
 //! | Testing my own code | [`guide::testing`] |
 //!
-//! Start with [`Locks`]. [`Locks::with`] releases the lock after a section, and stops the section
-//! when the lock is lost.
+//! Start with [`Locks`]. [`Locks::with`] runs an async closure under a lock, stops the closure when
+//! the lock is lost, and releases the lock afterwards.
 //!
 //! # Features
 //!

@@ -1,4 +1,4 @@
-//! API value types.
+//! Value types of the public API: keys, options, errors, hold states and trace contexts.
 
 pub(crate) mod error;
 pub(crate) mod hold_state;

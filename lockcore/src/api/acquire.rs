@@ -1,4 +1,4 @@
-//! The acquisition futures. Dropping an acquisition leaves the queue.
+//! The acquisition futures [`Acquire`] and [`TryAcquire`].
 
 use std::fmt;
 use std::future::Future;
@@ -13,22 +13,27 @@ use crate::api::guard::LockGuard;
 use crate::backend::Acquisition;
 use crate::types::error::LockError;
 
-/// The error detail for requests that do not wait.
+/// The error detail if the lock is busy and an awaited [`Acquire`] does not wait.
 const BUSY: &str = "the lock is busy, and this request does not wait";
 
-/// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
-/// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and
-/// [`LockRequest::lock`](crate::LockRequest::lock). Also acquires reads and permits:
-/// [`Locks::read`](crate::Locks::read), [`Locks::permit`](crate::Locks::permit).
+/// The future that waits for a lock, a read or permits in order of arrival, and returns the guard.
+/// Made by [`Locks::lock`](crate::Locks::lock),
+/// [`Locks::lock_timeout`](crate::Locks::lock_timeout), [`Locks::read`](crate::Locks::read),
+/// [`Locks::permit`](crate::Locks::permit) and the same methods of
+/// [`LockRequest`](crate::LockRequest).
 ///
-/// Does nothing until polled.
+/// Sends nothing until polled.
 ///
 /// # Errors
-/// [`Timeout`](LockErrorKind::Timeout), [`QueueFull`](LockErrorKind::QueueFull),
-/// [`WaitTooLong`](LockErrorKind::WaitTooLong) with early refusal (the latter two are returned at a
-/// [limited pace](crate::guide::overload#a-pace-for-refusals)),
-/// [`Superseded`](LockErrorKind::Superseded) where only [the newest](crate::WhenBusy) waits,
-/// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`.
+/// - [`Timeout`](LockErrorKind::Timeout): the lock was not granted within the wait.
+/// - [`QueueFull`](LockErrorKind::QueueFull): the queue is at its limit; returned at a [limited
+///   pace](crate::guide::overload#a-pace-for-refusals).
+/// - [`WaitTooLong`](LockErrorKind::WaitTooLong): with early refusal, the queue is too long for the
+///   wait; returned at the same pace.
+/// - [`Superseded`](LockErrorKind::Superseded): a newer request replaced this request, where only
+///   [the newest](crate::WhenBusy) waits.
+/// - [`Unavailable`](LockErrorKind::Unavailable): the store cannot be reached.
+/// - Every other [`LockErrorKind`] but `Lost`.
 ///
 /// While the store is unavailable or read-only, the request is retried, and finally fails with the
 /// store's error. A request not yet queued fails after the
@@ -40,8 +45,8 @@ const BUSY: &str = "the lock is busy, and this request does not wait";
 /// Outside a tokio runtime with timers.
 ///
 /// # Cancel safety
-/// Dropping it at any point leaves the queue, or releases a lock that was just granted. Nothing
-/// stays behind. The queue position is lost: a new acquire queues at the tail.
+/// Dropping the future at any point leaves the queue, or releases a lock that was just granted, and
+/// nothing stays behind. The queue position is lost: a new acquire queues at the tail.
 #[pin_project]
 #[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct Acquire {
@@ -51,8 +56,9 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// The number of waiters ahead, as last reported by the server; 0 is next. `None` until the
-    /// request is queued, and if it is granted at once. Sends no request.
+    /// Returns the number of waiters ahead of this request, as last reported by the server; 0 means
+    /// that this request is next. `None` until the request is queued, and if the lock is granted at
+    /// once. Sends no request.
     ///
     /// The server reports the number when it queues the request, and again if the request loses
     /// this position and re-enqueues. Waiters served since then are not subtracted, so the number
@@ -109,8 +115,11 @@ impl fmt::Debug for Acquire {
     }
 }
 
-/// Tries to acquire a lock once; made by [`Locks::try_lock`](crate::Locks::try_lock). `None` means
-/// that the lock is held or has waiters.
+/// The future that tries to acquire a lock, a read or permits once, without waiting in the queue.
+/// Made by [`Locks::try_lock`](crate::Locks::try_lock),
+/// [`Locks::try_read`](crate::Locks::try_read), [`Locks::try_permit`](crate::Locks::try_permit) and
+/// the same methods of [`LockRequest`](crate::LockRequest). Returns `Ok(None)` if the lock is held
+/// or has waiters.
 ///
 /// # Errors
 /// Every [`LockErrorKind`] but `Timeout` and `Lost`, within the request timeout.
@@ -121,7 +130,7 @@ impl fmt::Debug for Acquire {
 /// Outside a tokio runtime with timers.
 ///
 /// # Cancel safety
-/// As [`Acquire`].
+/// As for [`Acquire`]: dropping the future releases a lock that was just granted.
 #[pin_project]
 #[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct TryAcquire {

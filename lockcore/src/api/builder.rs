@@ -1,4 +1,4 @@
-//! The `Locks` builder.
+//! [`LocksBuilder`], and the methods that create an in-memory `Locks`.
 
 #[cfg(feature = "deadpool")]
 mod pool;
@@ -41,15 +41,16 @@ use client::Tls;
 /// Enough for most of the benefit. A loss costs at most this many queue positions.
 const RUN_LIMIT: u32 = 32;
 
-/// Longer than a failover: in `docs/failures.md`, without `require_replicas` and without a second
-/// failover right after, the longest failover took 6.6 s over Sentinel and 7.1 s on a Redis
-/// Cluster.
+/// The shortest default `store_wait` over Sentinel and on a Redis Cluster: longer than a failover.
+/// In `docs/failures.md`, without `require_replicas` and without a second failover right after, the
+/// longest failover took 6.6 s over Sentinel and 7.1 s on a Redis Cluster.
 const FAILOVER: Duration = Duration::from_secs(8);
 
-/// Builds a [`Locks`] with custom settings.
+/// A builder for a [`Locks`] with custom settings; made by [`Locks::builder`].
 ///
-/// The finishing method checks the settings, and returns
-/// [`InvalidOption`](crate::LockErrorKind::InvalidOption) for a value out of range.
+/// The last method, such as `connect` or [`in_memory`](Self::in_memory), creates the `Locks`. It
+/// checks the settings first, and returns [`InvalidOption`](crate::LockErrorKind::InvalidOption)
+/// for a value out of range.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -69,9 +70,9 @@ const FAILOVER: Duration = Duration::from_secs(8);
 #[must_use = "call connect() or another of the finishing methods"]
 pub struct LocksBuilder {
     namespace: Option<Arc<str>>,
-    /// On a quorum primary: the index in the list, from 1.
+    /// The number of the quorum primary in the list, from 1; `None` without a quorum.
     primary: Option<usize>,
-    /// Whether a failed server is replaced by another server.
+    /// True over Sentinel and on a Redis Cluster, where another server replaces a failed server.
     fails_over: bool,
     channel_prefix: Arc<str>,
     label: Option<Label>,
@@ -96,8 +97,8 @@ pub struct LocksBuilder {
 }
 
 impl Locks {
-    /// Creates locks within this process: same order, leases, tokens and errors, without a server.
-    /// For tests and single-process programs.
+    /// Creates a `Locks` in the memory of this process, without a server. Order, leases, tokens and
+    /// errors are the same as on a server. For tests and single-process programs.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -105,7 +106,7 @@ impl Locks {
         Self::builder().in_memory().expect("the default options are valid")
     }
 
-    /// Returns a builder, to set a namespace, a label, default options and more.
+    /// Returns a builder, to set a namespace, a label, default options and more before connecting.
     pub fn builder() -> LocksBuilder {
         LocksBuilder::new()
     }
@@ -139,125 +140,136 @@ impl LocksBuilder {
         }
     }
 
-    /// Prefixes every lock name with `namespace:`, so that no name from a request can be a key
-    /// outside the namespace. 1 to 64 bytes, without colon, braces, percent sign or control
-    /// characters; none by default. A restricted Redis user needs access to all keys of the
-    /// namespace; connecting checks this.
+    /// Sets a prefix for all lock names, so that no name from a request can be a key outside the
+    /// namespace: the name `order:42` is stored as `namespace:order:42`. 1 to 64 bytes, without
+    /// colon, braces, percent sign or control characters; none by default. A restricted Redis user
+    /// needs access to all keys of the namespace; connecting checks this.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.namespace = Some(Arc::from(namespace.as_ref()));
         self
     }
 
-    /// Sets the first part of the grant channel names; `lockcore` by default. All processes that
-    /// share a lock must use the same prefix. For servers that restrict each tenant to separate
-    /// channels. 1 to 64 bytes, without colon, braces, percent sign or control characters.
+    /// Sets the first part of the names of the Pub/Sub channels that announce grants; `lockcore` by
+    /// default. All processes that share a lock must use the same prefix. For servers that restrict
+    /// each tenant to separate channels. 1 to 64 bytes, without colon, braces, percent sign or
+    /// control characters.
     pub fn channel_prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.channel_prefix = Arc::from(prefix.as_ref());
         self
     }
 
-    /// Names this process's holders and waiters in [`inspect`](Locks::inspect), and the connections
-    /// in `CLIENT LIST`; cut to 64 bytes. The default is `host:pid`, which
-    /// [`processes`](Locks::processes) still returns if a label is set.
+    /// Sets the label: a text that names this process's holders and waiters in
+    /// [`inspect`](Locks::inspect), and the connections in `CLIENT LIST`; cut to 64 bytes. The
+    /// default is `host:pid`, which [`processes`](Locks::processes) still returns if a label is
+    /// set.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(Label::new(label.as_ref()));
         self
     }
 
-    /// The [class](crate::LockRequest::class) of acquisitions without a class, also in
-    /// [sets](Locks::lock_all); cut to 64 bytes. The default is `default`.
+    /// Sets the [class](crate::LockRequest::class), under which metrics count acquisitions, for
+    /// acquisitions that set no class, also in [sets](Locks::lock_all); cut to 64 bytes. The
+    /// default is `default`.
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = Some(class.as_ref().into());
         self
     }
 
-    /// Sets the options of acquisitions that do not set their own. Options left unset in `defaults`
-    /// keep their present values.
+    /// Sets the default options of acquisitions. An option set by an acquisition takes precedence,
+    /// and options left unset in `defaults` keep their present values.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
         self.defaults = defaults.or(self.defaults);
         self
     }
 
     option_setters! { defaults:
-        /// The default [`lease`](LockOptions::lease).
+        /// Sets the default [`lease`](LockOptions::lease): how long a lock stays held after its
+        /// process dies.
         lease,
-        /// A default lease that is [never renewed](LockOptions::fixed_lease).
+        /// Sets a default lease that is [never renewed](LockOptions::fixed_lease).
         fixed_lease,
-        /// The default [`wait`](LockOptions::wait).
+        /// Sets the default [`wait`](LockOptions::wait): how long an acquisition waits for the
+        /// lock.
         wait,
-        /// [Waits without a limit](LockOptions::wait_forever) by default.
+        /// Lets acquisitions [wait without a time limit](LockOptions::wait_forever) by default.
         wait_forever,
-        /// The default [`store_wait`](LockOptions::store_wait).
+        /// Sets the default [`store_wait`](LockOptions::store_wait): how long an acquisition waits
+        /// for a store that does not respond.
         store_wait,
-        /// The default [`queue_limit`](LockOptions::queue_limit).
+        /// Sets the default [`queue_limit`](LockOptions::queue_limit): the maximum number of
+        /// waiters for a lock.
         queue_limit,
-        /// The default [`max_hold`](LockOptions::max_hold).
+        /// Sets the default [`max_hold`](LockOptions::max_hold): how long a lock may be held.
         max_hold,
-        /// The default [`when_busy`](LockOptions::when_busy).
+        /// Sets the default [`when_busy`](LockOptions::when_busy): what to do when a lock is busy.
         when_busy,
     }
 
-    /// Renews every grant that arrives as a message before the guard is returned, for an extra
-    /// round trip per hand-off. For servers where other programs could publish to the grant
-    /// channels. Off by default.
+    /// If `true`, confirms each grant that arrives as a message: the hold is renewed on the server
+    /// before the guard is returned, which costs an extra round trip per hand-off. For servers
+    /// where other programs could publish false grants to the channels. Off by default.
     pub fn confirm_grants(mut self, confirm: bool) -> Self {
         self.confirm_grants = confirm;
         self
     }
 
-    /// Returns a grant only after `count` replicas of the primary have acknowledged it, each time
-    /// within `timeout`: after a failover to one of these replicas, the new primary knows the
+    /// Returns a guard only after `count` replicas of the primary have acknowledged the grant,
+    /// within `timeout`. So after a failover to one of these replicas, the new primary knows the
     /// grant. If fewer acknowledge, the grant is released, and the request fails with
     /// [`Unavailable`](crate::LockErrorKind::Unavailable), which reports how many did.
     ///
-    /// Renewals count in the same way: a guard's [deadline](crate::LockGuard::deadline) follows
-    /// from the last renewal acknowledged by `count` replicas. So a hold is lost when fewer than
-    /// `count` replicas are connected for longer than the lease.
+    /// Renewals have to be acknowledged, too: a guard's [deadline](crate::LockGuard::deadline)
+    /// follows from the last renewal acknowledged by `count` replicas. So a hold is lost when fewer
+    /// than `count` replicas are connected for longer than the lease.
     ///
-    /// Grants and renewals use four separate connections, where a single `WAIT` covers everything
-    /// in flight: each grant costs two more round trips, plus the time of the replicas. Releases do
-    /// not wait. A failover that forgets a grant becomes rarer, not impossible: the sentinels may
-    /// promote a replica that did not acknowledge it, unless all replicas have to. Fence writes
-    /// that must not happen twice.
+    /// Grants and renewals use up to four separate connections, where a single `WAIT` covers
+    /// everything in flight: each grant costs two more round trips, plus the time of the replicas.
+    /// Releases do not wait. A failover that forgets a grant becomes rarer, not impossible: the
+    /// sentinels may promote a replica that did not acknowledge it, unless all replicas have to.
+    /// Fence writes that must not happen twice.
     ///
     /// `count` is 1 to 16. `timeout` is at least 1 ms and less than the
-    /// [`request_timeout`](Self::request_timeout), and should be below half of the shortest claim
-    /// (a third of the lease, 2 to 10 s). The user needs `+wait`. Not for in-memory stores or
-    /// quorums. Off by default.
+    /// [`request_timeout`](Self::request_timeout). It should be below half of the shortest
+    /// [claim](crate::guide::leases), the lease of a lock granted after a wait until its first
+    /// renewal (a third of the lease, 2 to 10 s). The user needs `+wait`. Not for in-memory stores
+    /// or quorums. Off by default.
     pub fn require_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some((count, timeout));
         self
     }
 
-    /// Hands a grant out only once it is on the disk of the server: with `appendfsync everysec` a
-    /// grant takes a second or two, so set `appendfsync always`. A grant then survives a crash of
-    /// the server and the loss of its power. Off by default.
+    /// If `true`, returns a guard only once the grant is on the server's disk, so that the grant
+    /// survives a crash of the server and the loss of its power. Set `appendfsync always` on the
+    /// server, because with `appendfsync everysec` each grant takes a second or two. Off by
+    /// default.
     ///
-    /// The server needs `appendonly yes` and Redis or Valkey 7.2 or newer, and the user `+waitaof`:
-    /// connecting writes once and waits for the disk, and names the setting to change. `everysec`
-    /// is refused on Valkey and on Redis before 8.2, where `WAITAOF` does not wait for the disk;
-    /// there the user needs `+config|get`, too. A grant that is not on the disk in time is
-    /// released, and refused with [`Unavailable`](crate::LockErrorKind::Unavailable). A renewal
-    /// counts in the same way: a guard's [deadline](crate::LockGuard::deadline) follows the last
-    /// renewal on the disk. So a hold is lost when the disk takes longer than the lease.
+    /// The server needs `appendonly yes` and Redis or Valkey 7.2 or newer, and the user `+waitaof`.
+    /// Connecting checks this: it writes once and waits for the disk, and an error names the
+    /// setting to change. `everysec` is refused on Valkey and on Redis before 8.2, where `WAITAOF`
+    /// does not wait for the disk; there the user needs `+config|get`, too. A grant that is not on
+    /// the disk in time is released, and the request fails with
+    /// [`Unavailable`](crate::LockErrorKind::Unavailable). Renewals have to be on the disk, too: a
+    /// guard's [deadline](crate::LockGuard::deadline) follows from the last renewal on the disk. So
+    /// a hold is lost when the disk takes longer than the lease.
     ///
-    /// The longest time for the disk is that of [`require_replicas`](Self::require_replicas), else
-    /// the [`request_timeout`](Self::request_timeout). It has to be below a third of each lease:
-    /// building and requests refuse a shorter one. With `require_replicas(n, …)` *n* replicas have
-    /// to have the write on their disks, too (`WAITAOF 1 n`), and a replica without `appendonly
-    /// yes` does not count. `WAITAOF` uses the four connections of `require_replicas`.
+    /// The longest time for the disk is the timeout of [`require_replicas`](Self::require_replicas)
+    /// if set, else the [`request_timeout`](Self::request_timeout). It has to be below a third of
+    /// each lease: building and requests refuse a shorter lease. With `require_replicas(n, …)` *n*
+    /// replicas need the write on their disks, too (`WAITAOF 1 n`), so a replica without
+    /// `appendonly yes` does not count. `WAITAOF` uses the four connections of `require_replicas`.
     ///
-    /// Not for a store in memory, a quorum, a [`redis::Client`](crate::Servers) or a pool of yours,
-    /// nor with [`leave_in_outage`](crate::LockRequest::leave_in_outage), which the layers'
-    /// `fail_open` sets: an [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    /// Returns [`InvalidOption`](crate::LockErrorKind::InvalidOption) when connecting to a store in
+    /// memory, a quorum, or with a [`redis::Client`](crate::Servers) or a pool of yours, and for
+    /// requests with [`leave_in_outage`](crate::LockRequest::leave_in_outage), which the layers'
+    /// `fail_open` sets.
     pub fn require_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
         self
     }
 
-    /// Keeps lock names out of the logs, of [`activity`](Locks::activity) and of
-    /// [`survey`](Locks::survey). Off by default. Guards, keys in the store, and possibly errors
-    /// still contain the names.
+    /// If `true`, keeps lock names out of the logs, and out of the results of
+    /// [`activity`](Locks::activity), [`survey`](Locks::survey) and [`hottest`](Locks::hottest).
+    /// Off by default. Guards, keys in the store, and possibly errors still contain the names.
     pub fn redact_names(mut self, redact: bool) -> Self {
         self.redact_names = redact;
         self
@@ -265,16 +277,18 @@ impl LocksBuilder {
 
     /// Sets the time limit for a request to the server; 2 s by default, 50 ms to a minute. A slower
     /// request fails, and a PING checks whether the connection must be replaced. Keep the limit
-    /// well below a third of the shortest lease, or a slow response can cost the hold.
+    /// well below a third of the shortest lease; otherwise a slow response to a renewal can cost
+    /// the hold.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// Sets how many attempts of this `Locks` may wait at the same time, over all locks; 100 000 by
-    /// default, at least 1. Further attempts fail with
-    /// [`QueueFull`](crate::LockErrorKind::QueueFull), even if the lock is free: nothing is sent to
-    /// find out. Attempts that do not wait (`try_lock`, a wait of zero) do not count.
+    /// Sets how many acquisitions of this `Locks` may wait at the same time, over all locks; 100
+    /// 000 by default, at least 1. Further acquisitions fail with
+    /// [`QueueFull`](crate::LockErrorKind::QueueFull), even if the lock is free, because nothing is
+    /// sent to find out. Acquisitions that do not wait (`try_lock`, a wait of zero) are not
+    /// limited.
     ///
     /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of a single lock; `max_waiting`
     /// bounds the memory of all waits, where names come from requests: each wait costs about 1.5 kB
@@ -316,8 +330,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same name; off
-    /// by default. Without the feature `redisson`, it is an
+    /// If `true`, shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same
+    /// name. Off by default. Without the feature `redisson`, `true` is an
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption).
     ///
     /// When off, a JVM and this process do **not** exclude each other, because their keys differ.
@@ -335,7 +349,7 @@ impl LocksBuilder {
         self
     }
 
-    /// Creates a `Locks` within this process, without a server: see [`Locks::in_memory`].
+    /// Creates a `Locks` in the memory of this process, without a server: see [`Locks::in_memory`].
     ///
     /// # Errors
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if an option is out of its range, or
@@ -348,8 +362,8 @@ impl LocksBuilder {
         self.on_memory(&MemoryStore::new())
     }
 
-    /// Adds a node to an in-memory store, like another process on a server: for tests of several
-    /// processes.
+    /// Creates a `Locks` on an in-memory store, which acts as the server. Each call adds another
+    /// client, like a further process: for tests of several processes.
     ///
     /// # Errors
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if an option is out of its range, or
@@ -384,7 +398,7 @@ impl LocksBuilder {
         Locks { backend: Backend::of_node(self.node(store, id, inbox)) }
     }
 
-    /// The builder of the quorum primary at this index.
+    /// Returns a copy of this builder for the quorum primary at index `at`.
     pub(crate) fn of_primary(&self, at: usize) -> Self {
         Self { primary: Some(at + 1), ..self.clone() }
     }
@@ -412,8 +426,9 @@ impl LocksBuilder {
         Node::start(store, id, settings, Handle::current(), inbox)
     }
 
-    /// The way in which grants and renewals are confirmed. Replicas that are required beside the
-    /// disk have to have a write on their disks, too.
+    /// Returns how grants and renewals are confirmed before they count, or `None` if the server's
+    /// reply is enough. With `require_fsync`, the replicas of `require_replicas` need a write on
+    /// their disks, too.
     fn confirmation(&self) -> Option<Confirmation> {
         let by = match (self.fsync, self.replicas) {
             (true, replicas) => {
@@ -426,7 +441,8 @@ impl LocksBuilder {
         Some(Confirmation { by, timeout })
     }
 
-    /// The wait for the store of requests that do not set it.
+    /// Returns the `store_wait` of requests that set none: the request timeout, or at least
+    /// [`FAILOVER`] where another server replaces a failed server.
     fn default_store_wait(&self) -> Duration {
         match self.fails_over {
             true => self.request_timeout.max(FAILOVER),
@@ -471,12 +487,13 @@ fn check_time(option: &'static str, time: Duration) -> Result<(), ConfigError> {
     is_in_range.then_some(()).ok_or_else(refused)
 }
 
-/// Returns a new node id: 128 bits from the operating system's generator.
+/// Returns a new node id of 128 random bits.
 pub(crate) fn new_node() -> NodeId {
     NodeId::from(rand::random::<u128>())
 }
 
-/// Checks a developer-chosen part of key or channel names, which a colon follows.
+/// Checks a namespace or channel prefix. A colon follows it in key or channel names, so it must not
+/// contain a colon. `option` is the name in the error.
 fn check_prefix(option: &'static str, value: &str) -> Result<(), ConfigError> {
     let is_bad = |c: char| c.is_control() || matches!(c, ':' | '{' | '}' | '%');
     if value.is_empty() || value.len() > 64 || value.contains(is_bad) {

@@ -1,4 +1,4 @@
-//! The guard: proof of a hold. The last guard releases the hold.
+//! [`LockGuard`], the result of an acquisition. The lock is released with the last guard.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 use crate::types::key::key_of;
 
-/// A held lock, read or number of permits, as [`demand`](Self::demand) returns. Dropping the guard
+/// A held lock, read or permits; [`demand`](Self::demand) returns which. Dropping the guard
 /// releases the hold, on any thread; [`release`](Self::release) also reports whether the hold
 /// lasted until then.
 ///
@@ -32,13 +32,13 @@ use crate::types::key::key_of;
 pub struct LockGuard(pub(crate) Hold);
 
 impl LockGuard {
-    /// Returns the held demand.
+    /// Returns what the guard holds: the lock, a read, or a number of permits.
     pub fn demand(&self) -> Demand {
         self.0.demand()
     }
 
-    /// Turns a lock into a read in one step: no other lock comes in between, and the reads at the
-    /// head of the queue are granted. The read has a new token, above the lock's.
+    /// Turns a lock into a read in one step, so that no other lock is granted in between. The reads
+    /// at the head of the queue are granted, too. The read has a new token, higher than the lock's.
     ///
     /// There is no upgrade: two reads that both want to become locks would wait for each other for
     /// ever.
@@ -54,7 +54,7 @@ impl LockGuard {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it releases the hold.
+    /// Dropping the future releases the hold.
     pub async fn downgrade(mut self) -> Result<Self, DowngradeError> {
         match self.reduce().await {
             Ok(()) => Ok(self),
@@ -69,18 +69,21 @@ impl LockGuard {
         self.0.downgrade().await
     }
 
-    /// Returns the number that proves this hold to the protected resource. It is higher than the
-    /// token of every earlier hold of the lock, except in the cases listed in
-    /// [`guide::fencing`](crate::guide::fencing). Concurrent reads share a token, as long as no
-    /// lock is granted or downgraded and no server is replaced in between.
+    /// Returns the fencing token: a number to send with each write, so that the protected resource
+    /// can refuse the writes of earlier holders. It is higher than the token of every earlier hold
+    /// of the lock, except in the cases listed in [`guide::fencing`](crate::guide::fencing).
+    /// Concurrent reads share a token, as long as no lock is granted or downgraded and no server is
+    /// replaced in between.
     ///
-    /// Permits have no token, because others hold permits at the same time: their token is 0, and
-    /// resources that check tokens refuse it. Reads on a [quorum](crate::Quorum) also have token 0.
+    /// Permits have no token, because other permits are held at the same time: the returned token
+    /// is 0, which resources that check tokens refuse. The same is true of reads on a
+    /// [quorum](crate::guide::quorum).
     pub fn fencing_token(&self) -> FencingToken {
         self.0.fencing_token()
     }
 
-    /// Returns the key as given, without the namespace. Each call derives it from the name.
+    /// Returns the key as given to the acquiring method, without the namespace. Each call decodes
+    /// it from the [name](Self::name).
     pub fn key(&self) -> Cow<'_, str> {
         let name = self.name();
         let namespace = self.0.namespace();
@@ -93,30 +96,32 @@ impl LockGuard {
         self.0.lock().as_str()
     }
 
-    /// Returns how long the acquisition waited.
+    /// Returns how long the acquisition took, from its first poll until the lock was granted.
     pub fn waited(&self) -> Duration {
         self.0.waited()
     }
 
-    /// Returns the number of waiters ahead when the acquisition was queued, as reported by
-    /// [`Acquire::position`](crate::Acquire::position). `None` if it was granted at once.
+    /// Returns the number of waiters ahead when the request was queued, as last reported by
+    /// [`Acquire::position`](crate::Acquire::position). `None` if the lock was granted at once.
     pub fn position(&self) -> Option<u64> {
         self.0.position()
     }
 
-    /// Returns the [`tracing`] span `hold`: open until the last guard is dropped or released, and
-    /// disabled unless a subscriber accepts spans at `debug`. For your own fields and links.
+    /// Returns the [`tracing`] span named `hold`, to add your own fields and links. The span is
+    /// open until the last guard is dropped or released, and disabled unless a subscriber accepts
+    /// spans at `debug`.
     pub fn span(&self) -> &Span {
         self.0.span()
     }
 
-    /// Returns whether the hold can no longer be relied on. Once `true`, it stays `true`. Causes:
-    /// the [deadline](Self::deadline) has passed without a renewal; the
+    /// Returns true if the server may have granted the lock to another client, so that this hold
+    /// can no longer be relied on. Once `true`, it stays `true`. Causes: the
+    /// [deadline](Self::deadline) has passed without a renewal; the
     /// [`max_hold`](crate::LockOptions::max_hold) is over; the server no longer has the hold; the
     /// lock was [force-released](crate::Locks::force_release); another guard on the hold was
     /// [leaked](Self::leak); the `Locks` was [shut down](crate::Locks::shutdown). On a
-    /// [quorum](crate::guide::quorum), the hold is lost once fewer than a majority of primaries are
-    /// held for certain.
+    /// [quorum](crate::guide::quorum), the hold is lost once it is not certain at a majority of
+    /// primaries.
     pub fn is_lost(&self) -> bool {
         self.0.is_lost()
     }
@@ -125,7 +130,7 @@ impl LockGuard {
         self.0.loss()
     }
 
-    /// Returns the state of the hold: held, uncertain or lost.
+    /// Returns the state of the hold: held, uncertain (the last renewal is not confirmed) or lost.
     pub fn state(&self) -> HoldState {
         self.0.state()
     }
@@ -138,17 +143,18 @@ impl LockGuard {
     pub async fn lost(&self) {
         let mut told = pin!(self.loss().cancelled());
         poll_fn(|cx| match self.is_lost() {
-            // The clock decides, even if no task got to report the loss.
+            // Read the clock, because the task that reports losses may be late.
             true => Poll::Ready(()),
             false => told.as_mut().poll(cx),
         })
         .await;
     }
 
-    /// Completes when this `Locks` detects the loss, without borrowing the guard. Costs less than a
-    /// [`cancellation_token`](Self::cancellation_token). Unlike [`lost`](Self::lost), it does not
-    /// read the clock: also call [`is_lost`](Self::is_lost) where the runtime of the `Locks` may be
-    /// late. Never completes if the lock is released first, unless the release finds the hold lost.
+    /// Returns a future that completes when this `Locks` detects the loss, and that does not borrow
+    /// the guard. Costs less than a [`cancellation_token`](Self::cancellation_token). Unlike
+    /// [`lost`](Self::lost), it does not read the clock: also call [`is_lost`](Self::is_lost) where
+    /// the runtime of the `Locks` may be late. Never completes if the lock is released first,
+    /// unless the release finds the hold lost.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -167,15 +173,17 @@ impl LockGuard {
         token
     }
 
-    /// Returns until when the hold is certain if no further renewal succeeds; on a quorum, until
-    /// when a majority is. Each renewal moves the deadline forward, at most to the end of the
-    /// [`max_hold`](crate::LockOptions::max_hold). The deadline is earlier than the lease's end on
-    /// the server, by 1 % of the lease or 5 ms, whichever is more.
+    /// Returns the time until which the hold is certain even if no further renewal succeeds; on a
+    /// quorum, until which it is certain at a majority of primaries. Each renewal moves the
+    /// deadline forward, at most to the end of the [`max_hold`](crate::LockOptions::max_hold). The
+    /// deadline is earlier than the lease's end on the server, by 1 % of the lease or 5 ms,
+    /// whichever is more.
     pub fn deadline(&self) -> Instant {
         self.0.deadline()
     }
 
-    /// Returns another guard on the same hold; the last guard releases the lock.
+    /// Returns another guard on the same hold. The lock is released when the last guard is dropped
+    /// or released.
     ///
     /// Re-entry is explicit: a second `lock` of the same key waits for this hold to end, like any
     /// other request.
@@ -194,7 +202,7 @@ impl LockGuard {
         self.0.shares()
     }
 
-    /// Releases the lock; the server grants it to the next waiter in the same step. While other
+    /// Releases the lock, which the server grants to the next waiter in the same step. While other
     /// guards share the hold, this only drops this guard and returns `Ok`, even if the hold is
     /// lost.
     ///
@@ -221,9 +229,9 @@ impl LockGuard {
     /// Returns the [`deadline`](Self::deadline), until which the lock stays held for certain. While
     /// renewals succeed, nearly two thirds of the lease or more are left. Less may be left with a
     /// [fixed lease](crate::LockOptions::fixed_lease), because it is not renewed, and near the end
-    /// of a [`max_hold`](crate::LockOptions::max_hold). A handed-off lock has only a
-    /// [claim](crate::guide::leases) until the first renewal, after half of the claim. Where the
-    /// time matters, check the deadline first.
+    /// of a [`max_hold`](crate::LockOptions::max_hold). A lock granted after a wait has only a
+    /// shorter lease, the [claim](crate::guide::leases), until the first renewal, after half of the
+    /// claim. Where the time matters, check the deadline first.
     pub fn leak(self) -> Instant {
         let deadline = self.deadline();
         self.0.leak();
@@ -242,7 +250,8 @@ impl fmt::Debug for LockGuard {
     }
 }
 
-/// A failed downgrade.
+/// The error of [`LockGuard::downgrade`]. It contains the guard, which still holds the lock unless
+/// it is lost.
 #[derive(Debug)]
 pub struct DowngradeError {
     error: LockError,
@@ -250,12 +259,12 @@ pub struct DowngradeError {
 }
 
 impl DowngradeError {
-    /// Returns the cause.
+    /// Returns why the lock was not downgraded.
     pub fn error(&self) -> &LockError {
         &self.error
     }
 
-    /// Returns the guard, to retry or to release it.
+    /// Returns the guard, to retry the downgrade or to release the lock.
     pub fn into_guard(self) -> LockGuard {
         self.guard
     }
@@ -274,7 +283,7 @@ impl std::error::Error for DowngradeError {
 }
 
 impl From<DowngradeError> for LockError {
-    /// Drops the guard, and so releases the hold.
+    /// Converts the error, and releases the lock by dropping the guard.
     fn from(error: DowngradeError) -> Self {
         error.error
     }

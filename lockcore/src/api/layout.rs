@@ -1,24 +1,26 @@
-//! The key layout of a `Locks`: ours or Redisson's.
+//! Selects the key layout of a `Locks`, the form of the keys and scripts on the server: lockcore's
+//! own layout, or Redisson's, to share locks with JVMs.
 
 use proto::ConfigError;
 use proto::layout::{Layout, QUEUE};
 
-/// Why a foreign name is refused without `redisson_peers`.
+/// The error detail for a foreign name without `redisson_peers`.
 pub(crate) const NO_FOREIGN_NAMES: &str =
     "foreign names are only for locks shared with JVMs: build this Locks with redisson_peers(true)";
 
-/// Redisson's layout, if compiled in.
+/// Redisson's layout; `None` without the feature `redisson`.
 #[cfg(feature = "redisson")]
 const SHARED: Option<&dyn Layout> = Some(redisson::REDISSON);
 #[cfg(not(feature = "redisson"))]
 const SHARED: Option<&dyn Layout> = None;
 
-/// The layout for a [checked](check) value of `redisson_peers`.
+/// Returns the layout for this value of `redisson_peers`, which [`check`] must have accepted
+/// before.
 pub(crate) fn of(peers: bool) -> &'static dyn Layout {
     SHARED.filter(|_| peers).unwrap_or(QUEUE)
 }
 
-/// Refuses `redisson_peers` if Redisson's layout was not compiled in.
+/// Returns an error if `peers` is true without the feature `redisson`.
 pub(crate) fn check(peers: bool) -> Result<(), ConfigError> {
     if peers && SHARED.is_none() {
         let range = "unset, or lockcore built with the feature `redisson`";

@@ -1,4 +1,4 @@
-//! `Locks`: a handle to a store, cheap to clone.
+//! [`Locks`], the entry point of the API.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -17,12 +17,14 @@ use crate::operate::status::Status;
 use crate::types::error::LockError;
 use crate::types::key::{self, IntoKey};
 
-/// Fair locks on a store. Cheap to clone. All clones share a *node*, with a connection for commands
-/// and another for messages, however many locks it holds and waits for. On a [Redis
-/// Cluster](crate::guide::redis) and a [quorum](crate::guide::quorum) there are two connections to
-/// each primary. [`require_replicas`](crate::LocksBuilder::require_replicas) or
-/// [`require_fsync`](crate::LocksBuilder::require_fsync) adds up to four to each primary. Each
-/// sentinel has a further connection.
+/// The entry point: acquires fair locks in a store, such as a Redis server. Cheap to clone.
+///
+/// All clones share a *node*, the client identity under which the server knows this process. A node
+/// has a connection for commands and another for messages, however many locks it holds and waits
+/// for. On a [Redis Cluster](crate::guide::redis) and a [quorum](crate::guide::quorum) there are
+/// two connections to each primary. [`require_replicas`](crate::LocksBuilder::require_replicas) or
+/// [`require_fsync`](crate::LocksBuilder::require_fsync) adds up to four to each primary. With
+/// Sentinel, there is also a connection to each sentinel.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -43,39 +45,42 @@ pub struct Locks {
 
 impl Locks {
     /// Acquires the lock: waits, in order of arrival among all processes, until no other lock,
-    /// [read](Self::read) or [permit](Self::permit) of the name is held. The wait is unlimited
-    /// unless the [defaults](crate::LocksBuilder::defaults) of this `Locks` limit it, or the
-    /// request does, with [`key`](Self::key): `locks.key("k").wait(limit).lock()`.
+    /// [read](Self::read) or [permit](Self::permit) of the name is held. The wait has no limit
+    /// unless the [defaults](crate::LocksBuilder::defaults) of this `Locks` set one. To limit the
+    /// wait of this request, use [`lock_timeout`](Self::lock_timeout), or for more options
+    /// [`key`](Self::key): `locks.key("k").wait(limit).lock()`.
     ///
-    /// A task that already holds the name would wait for itself: share the hold with
-    /// [`LockGuard::reenter`](crate::LockGuard::reenter) instead.
+    /// A task that already holds the lock must not acquire it again, because it would wait for
+    /// itself. Share the hold with [`LockGuard::reenter`](crate::LockGuard::reenter) instead.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn lock(&self, key: impl IntoKey) -> Acquire {
         self.key(key).lock()
     }
 
-    /// Acquires the lock if it is free and has no waiters; otherwise returns `None`.
+    /// Acquires the lock if it is free and has no waiters; otherwise returns `Ok(None)`, without
+    /// waiting.
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_lock(&self, key: impl IntoKey) -> TryAcquire {
         self.key(key).try_lock()
     }
 
-    /// Acquires the lock, waiting at most `wait`. A `wait` of zero tries once, which takes at most
-    /// the [request timeout](crate::LocksBuilder::request_timeout).
+    /// Acquires the lock, waiting at most `wait`; after that, fails with
+    /// [`Timeout`](LockErrorKind::Timeout). A `wait` of zero tries once, which takes at most the
+    /// [request timeout](crate::LocksBuilder::request_timeout).
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn lock_timeout(&self, key: impl IntoKey, wait: Duration) -> Acquire {
         self.key(key).wait(wait).lock()
     }
 
-    /// Acquires a read: waits until no lock of the name is held and no request waits ahead. Other
-    /// reads may be held at the same time. Reads, locks and permits of a name are served in order
-    /// of arrival, so reads cannot starve a lock.
+    /// Acquires a read, which excludes locks of the name but not other reads: waits until no lock
+    /// of the name is held and no request waits ahead. Reads, locks and permits of a name are
+    /// served in order of arrival, so reads cannot starve a lock.
     ///
-    /// Permits do not keep a read out, as long as both together are at most 2^30: a read counts as
-    /// one permit in use.
+    /// Reads and permits of a name can be held at the same time, up to 2^30 in total. For the limit
+    /// of a permit request, a held read counts as a permit in use.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     ///
@@ -94,7 +99,8 @@ impl Locks {
         self.key(key).read()
     }
 
-    /// Acquires a read if it can be granted at once; otherwise returns `None`.
+    /// Acquires a read if no lock of the name is held and no request waits; otherwise returns
+    /// `Ok(None)`.
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_read(&self, key: impl IntoKey) -> TryAcquire {
@@ -111,13 +117,14 @@ impl Locks {
         self.try_lock(key)
     }
 
-    /// Acquires one of `limit` permits for the name, and waits for it.
+    /// Acquires a permit for the name, and waits until one is free: at most `limit` permits can be
+    /// held at the same time.
     ///
-    /// The limit belongs to the request: no setup is needed. A limit outside 1 to 2^30 - 1 is an
-    /// [`InvalidOption`](LockErrorKind::InvalidOption), and nothing is sent. Use a single limit for
-    /// each name, defined in one place. A request is granted if the permits in use plus the
-    /// requested number do not exceed its limit. [`LockRequest::permits`] takes several permits at
-    /// once.
+    /// The limit is part of each request, so no setup is needed. Use the same limit in all requests
+    /// for a name, defined in one place. A request is granted if the permits in use plus the
+    /// requested number do not exceed the limit of the request. [`LockRequest::permits`] takes
+    /// several permits at once. A limit outside 1 to 2^30 - 1 is an
+    /// [`InvalidOption`](LockErrorKind::InvalidOption), and nothing is sent.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     ///
@@ -134,7 +141,7 @@ impl Locks {
         self.key(key).permits(1, limit)
     }
 
-    /// Acquires a permit if one is free and there are no waiters; otherwise returns `None`. The
+    /// Acquires a permit if one is free and there are no waiters; otherwise returns `Ok(None)`. The
     /// limit is as for [`permit`](Self::permit).
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
@@ -142,8 +149,9 @@ impl Locks {
         self.key(key).try_permits(1, limit)
     }
 
-    /// Starts an acquisition with custom options. An invalid key is reported by the `lock` or
-    /// `try_lock` that follows.
+    /// Creates a request for the lock, to set options such as the lease or the longest wait before
+    /// it is acquired. An invalid key is an error of the acquisition, such as
+    /// [`LockRequest::lock`].
     pub fn key(&self, key: impl IntoKey) -> LockRequest {
         LockRequest::new(&self.backend, self.name(key))
     }
@@ -169,14 +177,14 @@ impl Locks {
     ///
     /// # Errors
     /// As [`lock`](Self::lock), and [`Lost`](LockErrorKind::Lost) if the hold ended before the
-    /// release; the value of a finished `section` is then dropped. Other release errors are not
-    /// returned: the release continues in the background.
+    /// release; the value of a finished `section` is then dropped. Other errors of the release are
+    /// not returned, because the release continues in the background.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it drops `section` at the current await point and releases the lock.
+    /// Dropping the future drops `section` at the current await point and releases the lock.
     pub async fn with<F, T>(&self, key: impl IntoKey, section: F) -> Result<T, LockError>
     where
         F: AsyncFnOnce(&LockGuard) -> T,
@@ -193,8 +201,9 @@ impl Locks {
         }
     }
 
-    /// Shows the name's holders and waiters, in order. On a [quorum](crate::guide::quorum), the
-    /// holders at each reachable primary, and the waiters of the lowest primary that responds.
+    /// Returns the holders and waiters of the lock, for operators; the waiters in queue order. On a
+    /// [quorum](crate::guide::quorum), the holders at each reachable primary, and the waiters at
+    /// the first primary in the list that responds.
     ///
     /// # Errors
     /// [`LockError`] if the key is invalid or the store does not respond; on a quorum, if no
@@ -204,15 +213,15 @@ impl Locks {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Changes nothing.
+    /// Can be dropped at any point: it changes nothing.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<LockInspection, LockError> {
         self.inspect_by(key, Command::INSPECT).await
     }
 
-    /// Shows part of an [inspection](Self::inspect): at most `most` holders and at most `most`
-    /// waiters, after skipping the first `from` in the queue; on a quorum, at each primary. The
-    /// cost on the server grows with the number shown, not with the queue. A `most` of 0 counts as
-    /// 1.
+    /// Returns part of an [inspection](Self::inspect): at most `most` holders, and at most `most`
+    /// waiters after skipping the first `from` waiters in the queue; on a quorum, at each primary.
+    /// The cost on the server grows with the number returned, not with the queue. A `most` of 0
+    /// counts as 1.
     ///
     /// # Errors
     /// [`LockError`] if the key is invalid or the store does not respond; on a quorum, if no
@@ -222,7 +231,7 @@ impl Locks {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Changes nothing.
+    /// Can be dropped at any point: it changes nothing.
     pub async fn inspect_part(
         &self,
         key: impl IntoKey,
@@ -246,11 +255,11 @@ impl Locks {
     /// waiters. Waiters granted the name in the same [batch](crate::LocksBuilder::run_limit) as the
     /// holder come after these. For operators.
     ///
-    /// The guards are lost, but their work is not stopped: only a resource that checks the [fencing
-    /// token](crate::guide::fencing) refuses the writes. Release your own hold through the guard:
-    /// [`LockGuard::release`](crate::LockGuard::release).
+    /// The guards of the released holds are lost, but the work under them is not stopped: only a
+    /// resource that checks the [fencing token](crate::guide::fencing) refuses its writes. Release
+    /// your own hold through the guard: [`LockGuard::release`](crate::LockGuard::release).
     ///
-    /// Returns whether there was a hold. On a [quorum](crate::guide::quorum), all responding
+    /// Returns true if the name was held. On a [quorum](crate::guide::quorum), all responding
     /// primaries release the name.
     ///
     /// # Errors
@@ -277,30 +286,33 @@ impl Locks {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Changes nothing.
+    /// Can be dropped at any point: it changes nothing.
     pub async fn ping(&self) -> Result<(), LockError> {
         self.backend.ping().await
     }
 
-    /// Returns the state of this node: connections, holds and waiters. Sends no request.
+    /// Returns a snapshot of this node: the state of the connections, and the numbers of holds and
+    /// waiters. Sends no request.
     pub fn status(&self) -> Status {
         self.backend.status()
     }
 
-    /// Returns the id of this node, as contained in all holds and queue entries of the node.
+    /// Returns the id under which the server knows this `Locks` and all clones. Each hold and queue
+    /// entry in the store contains the id of its node.
     pub fn node(&self) -> &NodeId {
         &self.backend.node().id
     }
 
-    /// Returns the [namespace](crate::LocksBuilder::namespace), if set.
+    /// Returns the [namespace](crate::LocksBuilder::namespace), or `None` if none is set.
     pub fn namespace(&self) -> Option<&str> {
         self.backend.node().settings.namespace.as_deref()
     }
 
-    /// Returns the key with which this `Locks` acquires the lock of this name in the store, such as
-    /// an [`Activity::lock`](crate::operate::Activity::lock), a
-    /// [`BusyLock::lock`](crate::operate::BusyLock::lock) or a [`LockGuard::name`]. `None` for a
-    /// name outside the namespace, and for a name without a key.
+    /// Converts a lock's name in the store, such as an
+    /// [`Activity::lock`](crate::operate::Activity::lock), a
+    /// [`BusyLock::lock`](crate::operate::BusyLock::lock) or a [`LockGuard::name`], back to the key
+    /// with which this `Locks` acquires the lock. `None` for a name outside the namespace, and for
+    /// a name that no key leads to.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -317,8 +329,8 @@ impl Locks {
         key::key_of(name, self.namespace()).map(Cow::into_owned)
     }
 
-    /// Returns the lock's name in the store for a key: the inverse of [`key_of`](Self::key_of), and
-    /// equal to [`LockGuard::name`].
+    /// Converts a key to the lock's name in the store, which [`LockGuard::name`] also returns: the
+    /// inverse of [`key_of`](Self::key_of).
     ///
     /// ```
     /// # fn example() -> Result<(), lockcore::LockError> {
@@ -335,25 +347,26 @@ impl Locks {
         self.name(key).map(|lock| lock.as_str().to_owned())
     }
 
-    /// Returns whether lock names are kept out of logs, as set by
-    /// [`redact_names`](crate::LocksBuilder::redact_names): for your own logs.
+    /// Returns true if lock names must be kept out of logs, as set by
+    /// [`redact_names`](crate::LocksBuilder::redact_names). Check it before you log a name.
     pub fn redacts_names(&self) -> bool {
         self.backend.node().settings.redact_names
     }
 
-    /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for all
-    /// guards to be released or dropped, then releases the remaining holds, whose guards are lost.
-    /// With a `timeout` of zero it does not wait for guards.
+    /// Shuts this `Locks` and all clones down: refuses new acquisitions, leaves all queues, waits
+    /// up to `timeout` for all guards to be released or dropped, then releases the remaining holds,
+    /// whose guards are lost. With a `timeout` of zero it does not wait for guards.
     ///
-    /// Call it before the runtime ends, because it receives the responses to releases, and repeats
-    /// failed ones. It takes at most `timeout` plus the [request
+    /// Call it before the runtime ends, because it has to receive the responses to releases and to
+    /// repeat failed releases. It takes at most `timeout` plus the [request
     /// timeout](crate::LocksBuilder::request_timeout).
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Once polled, new acquisitions stay refused. The rest may happen in part: call it again.
+    /// Once polled, new acquisitions stay refused. The other steps may be incomplete: call it
+    /// again.
     pub async fn shutdown(&self, timeout: Duration) -> Shutdown {
         self.backend.shut_down(timeout).await
     }

@@ -1,4 +1,4 @@
-//! A single acquisition with custom options, between the key and the wait.
+//! [`LockRequest`], a builder for an acquisition with custom options.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,10 @@ use crate::option_setters;
 use crate::types::error::LockError;
 use crate::types::options::{LockOptions, Wait};
 
-/// A single acquisition with custom options; made by [`Locks::key`](crate::Locks::key). Options not
-/// set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
+/// A builder for a single acquisition with custom options; made by
+/// [`Locks::key`](crate::Locks::key). A method such as [`lock`](Self::lock) or
+/// [`try_read`](Self::try_read) acquires. An option not set here has the
+/// [default](crate::LocksBuilder::defaults) of the `Locks`.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -58,17 +60,20 @@ impl LockRequest {
         Self { backend: backend.clone(), lock, options, label, class, local }
     }
 
-    /// Options for requests of several locks; [`for_lock`](Self::for_lock) adds the lock.
+    /// Creates a request without a lock, which carries the options for a set of locks.
+    /// [`for_lock`](Self::for_lock) adds the lock, because acquiring without one is an
+    /// `InvalidKey`.
     pub(crate) fn without_lock(backend: &Backend) -> Self {
         Self::new(backend, Err(LockError::new(LockErrorKind::InvalidKey)))
     }
 
-    /// Returns the same request for `lock`.
+    /// Returns a copy of this request for another lock.
     pub(crate) fn for_lock(&self, lock: Result<LockName, LockError>) -> Self {
         Self { lock, ..self.clone() }
     }
 
-    /// Shortens the wait by the time already spent.
+    /// Shortens the longest wait by `spent`, the time that other locks of the set took. A wait
+    /// without a limit stays unlimited.
     pub(crate) fn less_wait(mut self, spent: Duration) -> Self {
         if let Some(Wait::AtMost(wait)) = self.options.get_wait() {
             self.options = self.options.wait(wait.saturating_sub(spent));
@@ -77,21 +82,25 @@ impl LockRequest {
     }
 
     option_setters! { options:
-        /// Sets the [lease](LockOptions::lease), which the watchdog renews.
+        /// Sets the [lease](LockOptions::lease): how long the lock stays held after this process
+        /// dies. The lease is renewed while the guard lives.
         lease,
-        /// Sets a lease that is [never renewed](LockOptions::fixed_lease).
+        /// Sets a lease that is [never renewed](LockOptions::fixed_lease), so the hold ends after
+        /// this time, even if the guard still lives.
         fixed_lease,
-        /// Sets the longest [wait](LockOptions::wait). Zero tries once.
+        /// Sets the longest [wait](LockOptions::wait) for the lock. Zero tries once.
         wait,
-        /// Waits [without a limit](LockOptions::wait_forever).
+        /// Waits for the lock [without a time limit](LockOptions::wait_forever).
         wait_forever,
-        /// Sets the longest [wait for the store](LockOptions::store_wait).
+        /// Sets how long to [wait for a store](LockOptions::store_wait) that does not respond.
         store_wait,
-        /// Sets the maximum length of the [queue](LockOptions::queue_limit).
+        /// Sets the maximum length of the lock's [queue](LockOptions::queue_limit), beyond which
+        /// the request is refused.
         queue_limit,
-        /// Sets the longest [hold](LockOptions::max_hold).
+        /// Sets the longest [hold](LockOptions::max_hold); after this time the guard is lost.
         max_hold,
-        /// Sets [what to do](LockOptions::when_busy) when the lock is busy.
+        /// Sets [what to do](LockOptions::when_busy) when the lock is busy: wait, fail, or wait
+        /// only until a newer request does.
         when_busy,
     }
 
@@ -101,9 +110,9 @@ impl LockRequest {
         self
     }
 
-    /// Names this waiter or holder in [`inspect`](crate::Locks::inspect); cut to 64 bytes. A
-    /// [`TraceParent`](crate::TraceParent) fits. The default is the label of the
-    /// [`Locks`](crate::LocksBuilder::label).
+    /// Sets the label: a text that names this waiter or holder in
+    /// [`inspect`](crate::Locks::inspect); cut to 64 bytes. A [`TraceParent`](crate::TraceParent)
+    /// fits. The default is the label of the [`Locks`](crate::LocksBuilder::label).
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Label::new(label.as_ref());
         self.local.is_labelled = true;
@@ -123,9 +132,9 @@ impl LockRequest {
         self
     }
 
-    /// Records the labels of up to eight holders (the first to end) in the field `holder` of the
-    /// span `acquire` when this request is queued behind them. If labels are trace contexts, this
-    /// shows which request it waits for: see
+    /// If `true`, records which holders this request waits for: when it is queued, the labels of up
+    /// to eight holders (the first to end) are added to the field `holder` of the span `acquire`.
+    /// If labels are trace contexts, this shows which request holds the lock: see
     /// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock).
     ///
     /// Off by default, except with [`trace_links`](crate::LocksBuilder::trace_links), because each
@@ -136,39 +145,40 @@ impl LockRequest {
         self
     }
 
-    /// Refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), if it would
-    /// hardly be served within the [wait](Self::wait): if the number of waiters ahead, times a
-    /// short hold (nine in ten last longer), exceeds the wait. The server decides, by the queue
-    /// length. The error's [`retry_after`](LockError::retry_after) is how long the queue is
-    /// expected to take.
+    /// If `true`, refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), if
+    /// the lock would hardly be granted within the [wait](Self::wait): if the number of waiters
+    /// ahead, times a short hold, exceeds the wait. Nine of ten past holds took longer than a short
+    /// hold. The error's [`retry_after`](LockError::retry_after) is how long the queue is expected
+    /// to take.
     ///
-    /// Estimates are per [class](Self::class) and `Locks`, and begin with the first request that
-    /// refuses early. Until 100 holds are known, and without a wait limit, nothing is refused.
-    /// [`guide::overload`](crate::guide::overload) describes how far estimates can be trusted.
+    /// The hold times are estimated for each [class](Self::class) and `Locks`, from the first
+    /// request that refuses early. Until 100 holds are known, and without a wait limit, nothing is
+    /// refused. [`guide::overload`](crate::guide::overload) describes how far estimates can be
+    /// trusted.
     pub fn refuse_early(mut self, refuses_early: bool) -> Self {
         self.local.refuses_early = refuses_early;
         self
     }
 
-    /// Also lets a queued request leave the queue once the store has been away for the
-    /// [`store_wait`](Self::store_wait), with the store's error. Off by default: a queued request
-    /// keeps its position as long as the server does, and may be served when the store is back. For
-    /// callers that go on without the lock during an outage, as with `fail_open` of lock-tower's
-    /// layers: with [`require_fsync`](crate::LocksBuilder::require_fsync) it is an
+    /// If `true`, a queued request, too, fails with the store's error once the store has been away
+    /// for the [`store_wait`](Self::store_wait). Off by default: a queued request keeps its
+    /// position as long as the server does, and may be served when the store is back. For callers
+    /// that continue without the lock during an outage, as with `fail_open` of lock-tower's layers:
+    /// with [`require_fsync`](crate::LocksBuilder::require_fsync) it is an
     /// [`InvalidOption`](LockErrorKind::InvalidOption).
     pub fn leave_in_outage(mut self, leaves: bool) -> Self {
         self.local.leaves_in_outage = leaves;
         self
     }
 
-    /// Acquires the demand, waiting at most the [wait](Self::wait). Permits that are too few for it
-    /// stay free meanwhile: smaller demands do not overtake. Errors, panics and cancel safety: see
-    /// [`Acquire`].
+    /// Acquires `demand`, which is a lock, a read or a number of permits, waiting at most the
+    /// [wait](Self::wait). While it waits for enough permits, the free permits are kept for it:
+    /// smaller demands do not overtake. Errors, panics and cancel safety: see [`Acquire`].
     pub fn acquire(self, demand: Demand) -> Acquire {
         self.start(Ok(demand))
     }
 
-    /// Tries to acquire the demand once, without waiting. Errors, panics and cancel safety: see
+    /// Tries to acquire `demand` once, without waiting. Errors, panics and cancel safety: see
     /// [`TryAcquire`].
     pub fn try_acquire(self, demand: Demand) -> TryAcquire {
         self.try_once(Ok(demand))
@@ -234,7 +244,8 @@ impl LockRequest {
         backend.acquire(self.build(mode, demand), class, local)
     }
 
-    /// Builds the request, which waits if both `mode` and the options do.
+    /// Checks the options and builds the request. It waits in the queue if both `mode` and the
+    /// options allow it.
     fn build(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Result<Request, LockError> {
         let demand = demand?;
         let terms = self.options.checked()?;

@@ -1,4 +1,5 @@
-//! Several locks at once: sorted, acquired sequentially.
+//! Acquiring several locks together: one after the other, sorted by key, so that two sets never
+//! wait for each other.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -23,10 +24,10 @@ const MAX_KEYS: usize = 32;
 impl Locks {
     /// Acquires all of these locks, and holds them together.
     ///
-    /// The locks are acquired sequentially, sorted by name, in whatever order the keys are given.
-    /// So two sets never wait for each other, and neither do a set and the layers of `lock-tower`.
-    /// The first locks are held while waiting for the later locks. A task that already holds a lock
-    /// can still deadlock by requesting more: release it first.
+    /// The locks are acquired one after the other, sorted by key, in whatever order the keys are
+    /// given. So two sets never wait for each other, and neither do a set and the layers of
+    /// `lock-tower`. The first locks are held while waiting for the later locks. A task that
+    /// already holds another lock can still deadlock with a set: release that lock first.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -41,15 +42,16 @@ impl Locks {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](Self::lock), with no lock held. [`InvalidOption`](LockErrorKind::InvalidOption)
-    /// for no keys, more than 32 keys, or two keys of the same lock; nothing is sent then.
-    /// [`Lost`](LockErrorKind::Lost) if a lock was lost while waiting for the later locks.
+    /// The errors of [`Acquire`](crate::Acquire); no lock of the set stays held then.
+    /// [`InvalidOption`](LockErrorKind::InvalidOption) for no keys, more than 32 keys, or two keys
+    /// of the same lock; nothing is sent then. [`Lost`](LockErrorKind::Lost) if a lock was lost
+    /// while waiting for the later locks.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it leaves the queue and releases the locks acquired so far.
+    /// Dropping the future leaves the queue and releases the locks acquired so far.
     pub fn lock_all(&self, keys: impl IntoIterator<Item: IntoKey>) -> AcquireAll {
         let keys = keys.into_iter().map(|key| Ok(key.into_key()?)).collect();
         let request = LockRequest::without_lock(&self.backend);
@@ -60,7 +62,8 @@ impl Locks {
         })
     }
 
-    /// The keys with their indices in the call, sorted.
+    /// Returns the keys in the order in which to acquire the locks, each with its index in `keys`.
+    /// Refuses an empty list, too many keys, and two keys of the same lock.
     fn sorted(&self, keys: Vec<LockKey>) -> Result<Vec<(LockKey, usize)>, LockError> {
         let namespace = self.backend.node().settings.namespace.as_deref();
         let mut names: Vec<_> = keys.iter().map(|key| key.clone().resolve(namespace)).collect();
@@ -94,7 +97,7 @@ async fn acquire(
     for (key, place) in keys {
         let request = request.for_lock(locks.name(key)).less_wait(began.elapsed());
         let guard = tokio::select! {
-            // The acquisition first, because dropping it unpolled logs a warning.
+            // Poll the acquisition first, because dropping an unpolled acquisition logs a warning.
             biased;
             guard = request.lock() => guard?,
             () = any_lost(&guards) => return Err(LockError::new(LockErrorKind::Lost)),
@@ -107,7 +110,7 @@ async fn acquire(
     Ok(LockSet { guards: placed.into_iter().map(|(_, guard)| guard).collect() })
 }
 
-/// Completes when any guard is lost.
+/// Completes when any of these guards is lost; never for an empty list.
 async fn any_lost(guards: &[LockGuard]) {
     if guards.is_empty() {
         return pending().await;
@@ -115,8 +118,9 @@ async fn any_lost(guards: &[LockGuard]) {
     select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await;
 }
 
-/// Waits for several locks; made by [`Locks::lock_all`], which documents errors, panics and cancel
-/// safety. Options are as for [`LockRequest`], and have no effect after the first poll.
+/// The future that acquires several locks and returns them as a [`LockSet`]. Made by
+/// [`Locks::lock_all`], which documents errors, panics and cancel safety. Set options before the
+/// first poll; each is as for [`LockRequest`].
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -133,12 +137,12 @@ async fn any_lost(guards: &[LockGuard]) {
 pub struct AcquireAll(Course);
 
 enum Course {
-    /// Not polled yet.
+    /// The future has not been polled yet.
     New {
         locks: Locks,
-        /// Taken by the first poll.
+        /// The keys of the locks, which the first poll takes out.
         keys: Option<Result<Vec<LockKey>, LockError>>,
-        /// The options of each request.
+        /// The options of each lock's request, as a request without a lock.
         request: Box<LockRequest>,
     },
     Running(Pin<Box<dyn Future<Output = Result<LockSet, LockError>> + Send>>),
@@ -146,22 +150,29 @@ enum Course {
 
 impl AcquireAll {
     option_setters! { options:
-        /// Sets the [lease](LockOptions::lease) of each lock, which the watchdog renews.
+        /// Sets the [lease](LockOptions::lease) of each lock: how long the lock stays held after
+        /// this process dies. The lease is renewed while the guard lives.
         lease,
-        /// Sets a lease for each lock that is [never renewed](LockOptions::fixed_lease). Part of
-        /// the first lock's lease has passed when the last lock is acquired.
+        /// Sets a lease for each lock that is [never renewed](LockOptions::fixed_lease), so the
+        /// hold ends after this time. Part of the first lock's lease has passed when the last lock
+        /// is acquired.
         fixed_lease,
-        /// Sets the longest [wait](LockOptions::wait) for all locks together. Zero tries once.
+        /// Sets the longest [wait](LockOptions::wait) for all locks together. Zero tries each lock
+        /// once.
         wait,
-        /// Waits [without a limit](LockOptions::wait_forever).
+        /// Waits for the locks [without a time limit](LockOptions::wait_forever).
         wait_forever,
-        /// Sets the longest [wait for the store](LockOptions::store_wait), for each lock.
+        /// Sets how long each lock's request [waits for a store](LockOptions::store_wait) that does
+        /// not respond.
         store_wait,
-        /// Sets the maximum length of each [queue](LockOptions::queue_limit).
+        /// Sets the maximum length of each lock's [queue](LockOptions::queue_limit), beyond which
+        /// the set is refused.
         queue_limit,
-        /// Sets the longest [hold](LockOptions::max_hold) of each lock.
+        /// Sets the longest [hold](LockOptions::max_hold) of each lock; after this time its guard
+        /// is lost.
         max_hold,
-        /// Sets [what to do](LockOptions::when_busy) when a lock is busy.
+        /// Sets [what to do](LockOptions::when_busy) when a lock is busy: wait, fail, or wait only
+        /// until a newer request does.
         when_busy,
     }
 
@@ -170,29 +181,31 @@ impl AcquireAll {
         self.with(|request| request.options(options))
     }
 
-    /// Labels each waiter or holder, as with [`LockRequest::label`].
+    /// Sets the text that names each waiter and holder in an inspection, as with
+    /// [`LockRequest::label`].
     pub fn label(self, label: impl AsRef<str>) -> Self {
         self.with(|request| request.label(label))
     }
 
-    /// Sets the class of each request, as with [`LockRequest::class`].
+    /// Sets the class under which metrics count each request, as with [`LockRequest::class`].
     pub fn class(self, class: impl AsRef<str>) -> Self {
         self.with(|request| request.class(class))
     }
 
-    /// Records the holders each request waits for, as with [`LockRequest::record_holders`].
+    /// If `true`, records the labels of the holders that each request waits for in the request's
+    /// span, as with [`LockRequest::record_holders`].
     pub fn record_holders(self, records_holders: bool) -> Self {
         self.with(|request| request.record_holders(records_holders))
     }
 
-    /// Refuses the set as soon as a queue is too long for the remaining wait, as with
+    /// If `true`, refuses the set as soon as a queue is too long for the remaining wait, as with
     /// [`LockRequest::refuse_early`].
     pub fn refuse_early(self, refuses_early: bool) -> Self {
         self.with(|request| request.refuse_early(refuses_early))
     }
 
-    /// Leaves a queue once the store has been away too long, as with
-    /// [`LockRequest::leave_in_outage`].
+    /// If `true`, also lets a queued request of the set fail once the store has been away for the
+    /// `store_wait`, as with [`LockRequest::leave_in_outage`].
     pub fn leave_in_outage(self, leaves: bool) -> Self {
         self.with(|request| request.leave_in_outage(leaves))
     }
@@ -228,8 +241,8 @@ impl fmt::Debug for AcquireAll {
     }
 }
 
-/// Several held locks; acquired by [`Locks::lock_all`]. Dropping the set releases them in the
-/// background.
+/// Several locks held together; acquired by [`Locks::lock_all`]. Dropping the set releases them in
+/// the background.
 #[must_use = "dropping a set releases the locks: bind it with `let set = …`, because `_` drops it at once"]
 #[derive(Debug)]
 pub struct LockSet {
@@ -237,17 +250,18 @@ pub struct LockSet {
 }
 
 impl LockSet {
-    /// Returns the guards, in the order of the given keys.
+    /// Returns the guards, in the order in which the keys were given.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// Returns the guards by value: dropping a guard releases the lock.
+    /// Takes the set apart into its guards, in the order in which the keys were given. Dropping a
+    /// guard then releases its lock.
     pub fn into_guards(self) -> Vec<LockGuard> {
         self.guards
     }
 
-    /// Returns whether any guard [is lost](LockGuard::is_lost).
+    /// Returns true if any guard [is lost](LockGuard::is_lost).
     pub fn is_lost(&self) -> bool {
         self.guards.iter().any(LockGuard::is_lost)
     }
@@ -260,11 +274,11 @@ impl LockSet {
         any_lost(&self.guards).await;
     }
 
-    /// Releases all locks, and reports whether all were held until then.
+    /// Releases all locks, and reports by its result whether all were held until then.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]: [`Lost`](LockErrorKind::Lost) if any lock was lost, else the
-    /// first other error. The other locks are still released.
+    /// [`Lost`](LockErrorKind::Lost) if any lock was lost before its release; else the first other
+    /// error of [`LockGuard::release`]. The other locks are still released.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.

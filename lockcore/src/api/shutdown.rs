@@ -1,4 +1,4 @@
-//! Orderly shutdown of a node.
+//! Orderly shutdown: ends the waits of a node and releases its held locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,28 +9,31 @@ use tokio::time::Instant;
 
 use crate::node::{Driver, HoldCell, later};
 
-/// The report of a shutdown; made by [`Locks::shutdown`](crate::Locks::shutdown).
+/// The waits and holds that a shutdown had to end; returned by
+/// [`Locks::shutdown`](crate::Locks::shutdown).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// Waiters ended with [`Closed`](LockErrorKind::Closed).
+    /// The number of acquisitions that were still waiting; each failed with
+    /// [`Closed`](LockErrorKind::Closed).
     pub waiters: usize,
-    /// Holds ended although a guard was still alive; these guards are lost.
+    /// The number of held locks that the shutdown released although a guard was still alive; these
+    /// guards are lost.
     pub holds: usize,
-    /// Holds and queue entries that could not be released: holds expire with their lease, queue
-    /// entries after 15 s.
+    /// The number of held locks and queue entries whose release the server has not confirmed: the
+    /// locks expire with their leases, the queue entries after 15 s.
     pub unreleased: usize,
 }
 
 impl Driver {
     pub(crate) async fn shut_down(self: &Arc<Self>, timeout: Duration) -> Shutdown {
         let deadline = later(Instant::now(), timeout);
-        // Requests in flight, or sent at the last moment, have a full request timeout.
+        // Requests in flight, or sent just before the deadline, still have a full request timeout.
         let end = later(deadline, self.settings.request_timeout);
         let failed_before = self.look(Core::counts).failed;
         self.with(|core| core.close());
-        // Leave queues first: otherwise a released lock would be granted to a leaving waiter of
-        // ours.
+        // Leave the queues first: otherwise a released lock would be granted to a waiter of this
+        // node before the waiter leaves.
         let waiters =
             self.for_all(|core, from| core.end_attempts(from, LockErrorKind::Closed)).await;
         self.until(end, |counts| counts.attempts + counts.given_back == 0).await;
@@ -47,7 +50,10 @@ impl Driver {
         Shutdown { waiters, holds, unreleased }
     }
 
-    /// Works in parts, because other tasks need the table, too. Returns the total count.
+    /// Calls `part` until all attempts or holds of the node are processed. `part` receives the
+    /// member id to start at, and returns the number of processed items and the next member id.
+    /// Between the calls other tasks can use the node, because a table with many entries would
+    /// block them for long. Returns the total number of processed items.
     async fn for_all(
         self: &Arc<Self>,
         part: impl Fn(&mut Core<HoldCell>, u64) -> (usize, Option<u64>),
@@ -63,7 +69,8 @@ impl Driver {
         count
     }
 
-    /// Waits for the condition, at most until `end`. Every change of a closed node is notified.
+    /// Waits until `is_so` returns true for the counts of the node, but not after `end`. Checks
+    /// them after each change: a closed node notifies `progress` of every change.
     async fn until(&self, end: Instant, is_so: impl Fn(Counts) -> bool) {
         loop {
             let progress = self.progress.notified();

@@ -1,4 +1,4 @@
-//! A `Locks` on Redis, with a pool of `deadpool_redis`.
+//! The builder method for a `Locks` on Redis with a pool of `deadpool_redis`.
 
 use client::Connector;
 
@@ -7,9 +7,9 @@ use crate::api::locks::Locks;
 use crate::types::error::LockError;
 
 impl LocksBuilder {
-    /// Connects with your pool, whose manager opens the connection for commands. The connection
-    /// occupies no slot of the pool. A pool cannot open a subscription, so the server's URL is
-    /// needed as well. Pool and URL may have different users and databases.
+    /// Connects to Redis with a pool of yours: its manager opens the connection for commands, which
+    /// occupies no slot of the pool. The `url` of the same server is needed as well, because a pool
+    /// cannot open a subscription. Pool and URL may have different users and databases.
     ///
     /// # Errors
     /// As [`Locks::connect`], and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if pool
@@ -19,7 +19,7 @@ impl LocksBuilder {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it closes the connections it has opened.
+    /// Dropping the future closes the connections it has opened.
     pub async fn from_pool(
         self,
         pool: deadpool_redis::Pool,

@@ -1,4 +1,4 @@
-//! A `Locks` on several independent primaries.
+//! Builder methods for a `Locks` on a quorum of independent primaries, in memory or on Redis.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::store::memory::MemoryStore;
 const MOST: usize = 9;
 
 impl LocksBuilder {
-    /// Creates locks within this process, on a quorum of `n` in-memory stores: see
-    /// [`on_memory_quorum`](Self::on_memory_quorum). For tests.
+    /// Creates a `Locks` in the memory of this process, on a quorum of `n` in-memory stores. For
+    /// tests; to access the stores, use [`on_memory_quorum`](Self::on_memory_quorum).
     ///
     /// # Errors
     /// As [`on_memory_quorum`](Self::on_memory_quorum).
@@ -34,8 +34,9 @@ impl LocksBuilder {
         self.on_memory_quorum(&stores)
     }
 
-    /// Adds a process to these in-memory stores, which act as independent primaries. All processes
-    /// must list them in the same order.
+    /// Creates a `Locks` on a quorum of these in-memory stores, which act as independent primaries.
+    /// Each call adds another client, like a further process. All must list the stores in the same
+    /// order.
     ///
     /// # Errors
     /// [`InvalidOption`](LockErrorKind::InvalidOption) if an option is out of range or does not
@@ -59,7 +60,8 @@ impl LocksBuilder {
         self.quorum_of(list?, terms)
     }
 
-    /// Checks the options for a quorum with `n` primaries, and turns batches off.
+    /// Checks the options for a quorum with `n` primaries, and turns batches off. Returns the
+    /// settings of the quorum.
     fn terms(&mut self, n: usize, max_lease: Duration, spare: usize) -> Result<Terms, LockError> {
         self.check()?;
         if n.is_multiple_of(2) || !(3..=MOST).contains(&n) {
@@ -108,7 +110,8 @@ impl LocksBuilder {
     }
 }
 
-/// In-memory stores are connected from the beginning, so a reconnect cannot succeed.
+/// Returns a connect function that always fails. It is never called for in-memory stores, because
+/// they are connected from the beginning.
 fn closed() -> Connect {
     Box::new(|| async { Err(LockError::new(LockErrorKind::Closed)) }.boxed())
 }
@@ -145,7 +148,8 @@ mod on_redis {
             builder.store(connector, id, inbox, primary).await
         }
 
-        /// Connects, and reads the server identity.
+        /// Connects, and reads the primary's identity record; fails if the record belongs to
+        /// another quorum.
         async fn open(&self) -> Result<(RedisStore, Inbox), LockError> {
             let inbox = Inbox::default();
             let store = self.store(&inbox).await?;
@@ -153,7 +157,8 @@ mod on_redis {
             Ok((store, inbox))
         }
 
-        /// Starts the node. If the server's data age is unavailable, it is requested again later.
+        /// Starts the node, and requests how long the server has kept its data. If that fails,
+        /// returns the error, too, and the request is repeated later.
         async fn begin(
             &self,
             (store, inbox): (RedisStore, Inbox),
@@ -173,7 +178,8 @@ mod on_redis {
         }
     }
 
-    /// The error of a start on `n` primaries, if the failures leave no majority.
+    /// Returns an error if the failures of connecting to `n` primaries leave no majority: the first
+    /// refusal if the refusals alone leave none, else the last error of an unreachable primary.
     fn check_majority(n: usize, errors: &[LockError]) -> Result<(), LockError> {
         let is_enough = |failures: usize| n - failures > n / 2;
         let is_refusal = |error: &&LockError| error.kind() != LockErrorKind::Unavailable;
@@ -189,14 +195,15 @@ mod on_redis {
     }
 
     impl LocksBuilder {
-        /// Connects to the quorum primaries.
+        /// Connects to the primaries of a quorum; at least a majority must be usable.
         pub(in crate::api::builder) async fn on_quorum(
             mut self,
             quorum: Quorum,
         ) -> Result<Locks, LockError> {
             let terms = self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
             let places = self.places(&quorum)?;
-            // Read every server identity before writing any.
+            // Read every identity record before writing any: a server in use by another quorum must
+            // be found before this quorum claims a new server.
             let mut errors = Vec::new();
             let mut opened = Vec::with_capacity(places.len());
             for one in join_all(places.iter().map(Place::open)).await {
@@ -220,24 +227,24 @@ mod on_redis {
             self.quorum_of(list, terms).map(log_connected)
         }
 
-        /// Initialises the primaries as new servers, which have granted nothing yet. Otherwise a
-        /// quorum grants nothing for the [`max_lease`](Quorum::max_lease) after the servers have
-        /// started.
+        /// Initialises the primaries of a new quorum: records on each that it has granted nothing
+        /// yet, so that the quorum can grant locks at once. Otherwise a quorum grants nothing for
+        /// the [`max_lease`](Quorum::max_lease) after the servers have started.
         ///
         /// Call it before the first process uses the primaries, and never for a replacement server.
-        /// It refuses a primary already used by a process, and a new primary beside another that
+        /// It fails if a process has already used a primary, or if one primary is new and another
         /// has granted something; then nothing is initialised. Primaries that are already
         /// initialised stay as they are.
         ///
         /// # Errors
-        /// As [`connect`](Self::connect), but every primary must be reachable.
+        /// As for [`connect`](Self::connect), but every primary must be reachable.
         /// [`InvalidOption`](LockErrorKind::InvalidOption) if a primary is not new.
         ///
         /// # Panics
         /// Outside a tokio runtime with timers.
         ///
         /// # Cancel safety
-        /// Some primaries may be initialised: call it again.
+        /// If the future is dropped, some primaries may be initialised: call it again.
         pub async fn init_quorum(mut self, quorum: Quorum) -> Result<(), LockError> {
             self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
             let places = self.places(&quorum)?;
@@ -245,7 +252,8 @@ mod on_redis {
             let stores: Result<Vec<RedisStore>, LockError> =
                 join_all(connect).await.into_iter().collect();
             let stores = stores?;
-            // Check all primaries first, because an initialised primary counts at once.
+            // Check all primaries first, because an initialised primary counts towards a majority
+            // at once.
             let used = join_all(stores.iter().map(RedisStore::used)).await;
             let used = used.into_iter().collect::<Result<Vec<Used>, LockError>>()?;
             // A replacement server must not count while a guard may still rely on its predecessor's
@@ -290,7 +298,7 @@ mod on_redis {
         }
     }
 
-    /// Why no primary is initialised.
+    /// The error detail if one primary is new and another has granted something.
     const IN_USE: &str = "the quorum is in use: at least one server has granted locks already. A \
         new server counts once it has run for the longest lease";
 }

@@ -1,4 +1,4 @@
-//! A `Locks` on Redis.
+//! Builder methods for a `Locks` on Redis: settings of the connections, and connecting.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,16 +23,17 @@ use crate::types::error::LockError;
 use crate::types::key::LockKey;
 
 impl LocksBuilder {
-    /// Sets the time limit for the look-up of a server's name, and, counted anew, for the rest of
-    /// the first connection: TCP, TLS and login. 5 s by default, 50 ms to a minute: an unresponsive
-    /// name server costs 5 s before the next is tried. A slower attempt fails with
-    /// [`Unavailable`](crate::LockErrorKind::Unavailable), which names the unfinished step.
+    /// Sets the time limit for the first connection to a server: once for the look-up of the
+    /// server's name, and once more for TCP, TLS and login. 50 ms to a minute; 5 s by default,
+    /// because an unresponsive name server costs 5 s before the next is tried. A slower attempt
+    /// fails with [`Unavailable`](crate::LockErrorKind::Unavailable), which names the unfinished
+    /// step.
     ///
-    /// Reconnects have 1 s at first, because another server may have taken over, and up to 16 s if
-    /// the server accepts connections but does not serve them in time: it may be busy with all the
-    /// other clients that reconnect.
+    /// Reconnects have other limits: 1 s at first, because another server may have taken over, and
+    /// up to 16 s if the server accepts connections but does not serve them in time, because it may
+    /// be busy with all the other clients that reconnect.
     ///
-    /// A pool keeps to the time-outs of the pool (`from_pool`).
+    /// With `from_pool`, the timeouts of the pool apply instead.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -42,8 +43,9 @@ impl LocksBuilder {
         Timeouts { connect: self.connect_timeout, request: self.request_timeout }
     }
 
-    /// Sets a provider for the password, and optionally the user, in place of the URL's. It is
-    /// called for each connection to the servers: for passwords that change while a process runs.
+    /// Sets a provider, a function that returns the password, and optionally the user, in place of
+    /// the URL's. It is called for each new connection to the servers: for passwords that change
+    /// while a process runs.
     ///
     /// Open connections stay, even when their password is removed, so no hold is lost. A connection
     /// refused because the password has just changed is retried with a new call to the provider.
@@ -77,7 +79,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Refuses connections of the user where writes cannot be confirmed on them.
+    /// Refuses connections opened by a client or pool of the user if `require_fsync` is set,
+    /// because their timeouts may be shorter than the disk takes.
     pub(super) fn check_connections(&self, are_of_user: bool) -> Result<(), ConfigError> {
         self.confirmation().map_or(Ok(()), |it| it.check_connections(are_of_user))
     }
@@ -116,7 +119,8 @@ impl LocksBuilder {
         Ok(log_connected(self.build(Arc::new(store), node, &inbox)))
     }
 
-    /// Connects to a server; `primary` is set for a quorum primary.
+    /// Connects to a server and returns the store. `primary` is set for a quorum primary: the
+    /// expected identity record, and the tokens seen on all primaries.
     pub(super) async fn store(
         &self,
         connector: Connector,
@@ -146,7 +150,8 @@ impl LocksBuilder {
     }
 }
 
-/// Logs node and process once, because `inspect` shows holders and waiters by their node.
+/// Logs the node id and the process once, because `inspect` shows holders and waiters by node id.
+/// Returns `locks` unchanged.
 pub(super) fn log_connected(locks: Locks) -> Locks {
     let status = locks.status();
     let servers: Vec<_> = status.servers.iter().map(|server| &*server.address).collect();
@@ -169,16 +174,16 @@ impl LocksBuilder {
 
     /// Sets the client certificate (PEM, with chain) and key, for a server with `tls-auth-clients`.
     /// Errors as with [`tls_ca`](Self::tls_ca). For certificates replaced while the process runs,
-    /// set a provider of [`certificates`](Self::certificates).
+    /// use [`certificates`](Self::certificates) instead.
     pub fn tls_identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         self.tls.identify(certificate.as_ref(), key.as_ref());
         self
     }
 
-    /// Sets a provider for authorities and client certificate, in place of [`tls_ca`](Self::tls_ca)
-    /// and [`tls_identity`](Self::tls_identity). It is called for each connection, including
-    /// connections to sentinels: for certificates that are replaced while a process runs. Open
-    /// connections stay.
+    /// Sets a provider, a function that returns the authorities and the client certificate, in
+    /// place of [`tls_ca`](Self::tls_ca) and [`tls_identity`](Self::tls_identity). It is called for
+    /// each new connection, including connections to sentinels: for certificates that are replaced
+    /// while a process runs. Open connections stay.
     ///
     /// It runs like a provider of [`credentials`](Self::credentials), with the same time limit.
     /// Unusable certificates, such as a key that does not match, count as a failed call. Needs a

@@ -1,4 +1,4 @@
-//! The servers a `Locks` connects to.
+//! [`Servers`], and the methods that connect a `Locks` to them.
 
 use std::fmt;
 
@@ -55,9 +55,9 @@ use crate::types::error::LockError;
 /// Commands and subscription use the primary named by the newest configuration among the sentinels,
 /// provided that server reports itself as the primary. The primary is resolved again when a
 /// connection breaks, when the server refuses a write as a replica does, and when the sentinels
-/// name another primary, checked every two seconds. At the new primary, holds are renewed at once,
-/// and waiters keep their positions if it knows them, or continue at the tail. If the sentinels
-/// know no primary of that name, the error is
+/// name another primary, checked every two seconds. At the new primary, holds are renewed at once.
+/// Waiters keep their positions if the new primary knows them; otherwise they queue again at the
+/// tail. If the sentinels know no primary of that name, the error is
 /// [`InvalidOption`](crate::LockErrorKind::InvalidOption).
 ///
 /// Replication is asynchronous: the new primary may not have the old primary's last grants and
@@ -191,7 +191,7 @@ impl From<deadpool_redis::Config> for Servers {
 }
 
 impl Servers {
-    /// Whether a client of the user opens the connections.
+    /// Returns true if a client or a configuration of the user opens the connections.
     fn are_of_user(&self) -> bool {
         match self.0 {
             Kind::Url(_) | Kind::Sentinels(_) | Kind::Cluster(_) | Kind::Quorum(_) => false,
@@ -203,7 +203,7 @@ impl Servers {
 }
 
 impl fmt::Debug for Servers {
-    /// Without credentials.
+    /// Writes only the kind of servers, because URLs can contain credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Kind::Url(_) => "Servers::Url",
@@ -218,12 +218,13 @@ impl fmt::Debug for Servers {
 }
 
 impl Locks {
-    /// Connects to the [servers](Servers). To set options, use [`LocksBuilder::connect`].
+    /// Connects to the [servers](Servers), with default settings. To change settings, use
+    /// [`LocksBuilder::connect`].
     ///
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),
     /// [`Denied`](crate::LockErrorKind::Denied), [`ReadOnly`](crate::LockErrorKind::ReadOnly) or
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported), each naming the change to make;
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported): the text names the change to make.
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the URL is invalid or an option is
     /// out of range. Each connection may take twice the [connect
     /// timeout](crate::LocksBuilder::connect_timeout), for the name look-up and for the rest, and
@@ -233,14 +234,14 @@ impl Locks {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it closes the connections it has opened.
+    /// Dropping the future closes the connections it has opened.
     pub async fn connect(servers: impl Into<Servers>) -> Result<Self, LockError> {
         Self::builder().connect(servers).await
     }
 }
 
 impl LocksBuilder {
-    /// Connects to the [servers](Servers).
+    /// Connects to the [servers](Servers) with these settings, and creates the `Locks`.
     ///
     /// # Errors
     /// As [`Locks::connect`]. Also [`InvalidOption`](crate::LockErrorKind::InvalidOption) for an
@@ -254,7 +255,7 @@ impl LocksBuilder {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it closes the connections it has opened.
+    /// Dropping the future closes the connections it has opened.
     pub async fn connect(self, servers: impl Into<Servers>) -> Result<Locks, LockError> {
         let (tls, timeouts) = (&self.tls, self.timeouts());
         let servers = servers.into();
