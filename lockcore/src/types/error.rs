@@ -1,4 +1,4 @@
-//! The error type for everything that can go wrong with a lock.
+//! [`LockError`], the error of each operation on locks.
 
 use std::error::Error;
 use std::fmt;
@@ -17,13 +17,14 @@ pub struct LockError {
     kind: LockErrorKind,
     detail: Option<Arc<str>>,
     is_of_permits: bool,
-    /// Whether the connection is down, for any kind.
+    /// True if no request reaches the store, whatever the kind.
     is_of_outage: bool,
-    /// The hint, if the queue is known.
+    /// How long the queue is expected to take; `None` if unknown. A hint for callers that retry.
     retry_after: Option<Duration>,
 }
 
-/// Upper bound of the hint: a longer estimate would be stale before it is used.
+/// The longest hint in [`LockError::retry_after`], because a longer estimate would be stale before
+/// it is used.
 const LONGEST_HINT: Duration = Duration::from_secs(30);
 
 impl LockError {
@@ -41,7 +42,7 @@ impl LockError {
         Self { detail: Some(detail.into()), ..Self::new(kind) }
     }
 
-    /// Adds the server's address.
+    /// Puts the server's address in front of the error's detail, unless it is there already.
     #[cfg(feature = "redis")]
     pub(crate) fn at(self, address: impl fmt::Display) -> Self {
         let detail = match self.detail {
@@ -52,12 +53,12 @@ impl LockError {
         Self { detail: Some(detail), ..self }
     }
 
-    /// Converts a store error for the caller.
+    /// Converts an error of the store into the error that the caller receives.
     pub(crate) fn of_store(error: StoreError) -> Self {
         Self::with_detail(error.kind, error.detail)
     }
 
-    /// Returns the error kind.
+    /// Returns the kind of the error, on which to branch.
     pub fn kind(&self) -> LockErrorKind {
         self.kind
     }
@@ -66,32 +67,34 @@ impl LockError {
         Self { is_of_permits, ..self }
     }
 
-    /// Marks the error as caused by a connection that is down.
+    /// Marks the error as an outage, because the connection is down: [`is_outage`](Self::is_outage)
+    /// returns true from now on.
     pub(crate) fn of_outage(self) -> Self {
         Self { is_of_outage: true, ..self }
     }
 
-    /// Returns whether no request, for this lock or another, reaches the store: the store is
+    /// Returns true if no request for any lock reaches the store: the store is
     /// [`Unavailable`](LockErrorKind::Unavailable), or the connection is down and the server
     /// refuses each new login ([`Denied`](LockErrorKind::Denied)).
     pub fn is_outage(&self) -> bool {
         self.is_of_outage
     }
 
-    /// Returns whether the request was for permits. A [`Timeout`](LockErrorKind::Timeout) then
+    /// Returns true if the request was for permits. A [`Timeout`](LockErrorKind::Timeout) then
     /// means that too few permits became free within the wait, not that another request holds the
     /// lock.
     pub fn is_of_permits(&self) -> bool {
         self.is_of_permits
     }
 
-    /// Returns whether the same call may succeed later without any change: the lock was busy, its
+    /// Returns true if the same call may succeed later without any change: the lock was busy, the
     /// queue was full, or the store was unavailable, read-only or out of memory.
     pub fn is_retryable(&self) -> bool {
         self.retry_after().is_some()
     }
 
-    /// Adds how long the queue is expected to take.
+    /// Sets the hint of [`retry_after`](Self::retry_after): how long the queue is expected to take,
+    /// or `None` if unknown.
     pub(crate) fn retry_after_queue(self, queue: Option<Duration>) -> Self {
         let retry_after = queue.map(|queue| queue.clamp(Duration::from_secs(1), LONGEST_HINT));
         Self { retry_after, ..self }
@@ -99,7 +102,7 @@ impl LockError {
 
     /// Returns how long to wait before a retry, as a hint; `None` if a retry does not help. With
     /// [early refusal](crate::LockRequest::refuse_early), this is how long the queue is expected to
-    /// take, at most 30 s; otherwise it is a second or two.
+    /// take, 1 s to 30 s; otherwise it is 1 s or 2 s.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.kind {
             LockErrorKind::Timeout | LockErrorKind::QueueFull | LockErrorKind::WaitTooLong => {
@@ -129,12 +132,12 @@ impl fmt::Display for LockError {
 
 impl fmt::Debug for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // With the remedy, because a `main` that returns the error prints this form.
+        // Includes the full text, because a `main` that returns the error prints this form.
         write!(f, "LockError({:?}: {self})", self.kind)
     }
 }
 
-// No source: the text is complete, and an error chain would repeat it.
+// Without a source, because the text is complete, and an error chain would repeat it.
 impl Error for LockError {}
 
 impl From<KeyError> for LockError {
@@ -153,7 +156,7 @@ impl From<ConfigError> for LockError {
 mod tests {
     use super::*;
 
-    // U3: an error chain, as printed by anyhow's `{:#}`, repeated each sentence.
+    // An error chain, as printed by anyhow's `{:#}`, once repeated each sentence.
     #[test]
     fn a_chain_of_errors_says_each_thing_once() {
         let bad = ConfigError::new("lease", "1ms", "100 ms to 24 h");

@@ -3,13 +3,14 @@
 /// The state of a hold, as known to the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldState {
-    /// Held. As of the last request, the server is connected and has confirmed the last renewal.
-    /// Nothing is sent to find out.
+    /// The lock is held: as of the last request, the server is connected and has confirmed the last
+    /// renewal. Reading the state sends no request.
     Held,
-    /// Held, but the server is unreachable, has refused the last renewal or did not confirm it
-    /// within the [request timeout](crate::LocksBuilder::request_timeout). The hold is lost at the
-    /// [deadline](crate::LockGuard::deadline) unless a renewal succeeds before.
+    /// The lock is held, but the server is unreachable, has refused the last renewal or did not
+    /// confirm it within the [request timeout](crate::LocksBuilder::request_timeout). The hold is
+    /// lost at the [deadline](crate::LockGuard::deadline) unless a renewal succeeds before.
     Uncertain,
-    /// Ended, or possibly ended: [`is_lost`](crate::LockGuard::is_lost) lists the causes.
+    /// The hold has ended, or may have ended: [`is_lost`](crate::LockGuard::is_lost) lists the
+    /// causes.
     Lost,
 }

@@ -1,17 +1,18 @@
-//! Lock names: validated, encoded so that distinct names never share a key, and kept inside their
-//! namespace.
+//! Lock names: validated, percent-encoded so that distinct names never share a key in the store,
+//! and kept inside their namespace.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use proto::LockName;
 
-/// A validated lock name.
+/// A validated lock name. Methods with a key argument take any type that converts to it: see
+/// [`IntoKey`].
 ///
-/// Methods with a key argument take any [`IntoKey`]. The Redis key contains a plain name such as
-/// `order:42` unchanged: `lock:{order:42}`. Braces and percent signs are percent-encoded, because
-/// Redis Cluster chooses the slot by the part in `{…}`. So a name from a request can neither choose
-/// the slot nor leave the [`Locks`](crate::Locks) namespace, and distinct names have distinct keys.
+/// The Redis key contains a plain name such as `order:42` unchanged: `lock:{order:42}`. Braces and
+/// percent signs are percent-encoded, because Redis Cluster chooses the slot by the part in `{…}`.
+/// So a name from a request can neither choose the slot nor leave the [`Locks`](crate::Locks)
+/// namespace, and distinct names have distinct keys.
 ///
 /// ```
 /// use lockcore::LockKey;
@@ -23,7 +24,7 @@ use proto::LockName;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockKey {
-    /// The full name, if there is no namespace.
+    /// The encoded name, without the namespace.
     encoded: LockName,
     foreign: bool,
 }
@@ -61,23 +62,26 @@ impl LockKey {
         Ok(Self { encoded: LockName::from(name), foreign: true })
     }
 
-    /// Returns the name between the braces of the Redis key, without the namespace.
+    /// Returns the encoded name, which stands between the braces of the Redis key, without the
+    /// namespace.
     pub fn as_str(&self) -> &str {
         self.encoded.as_str()
     }
 
-    /// Returns the key as given, before encoding.
+    /// Returns the name as it was given, before encoding.
     pub fn given(&self) -> Cow<'_, str> {
         let text = self.as_str();
         if self.foreign { text.into() } else { decode(text) }
     }
 
-    /// Whether the name is used unchanged.
+    /// Returns true for the name of another program's lock, which is neither encoded nor in a
+    /// namespace.
     pub(crate) fn is_foreign(&self) -> bool {
         self.foreign
     }
 
-    /// Returns the lock's full name in `namespace`.
+    /// Returns the lock's name in the store: `namespace:` and the encoded name. A foreign name
+    /// stays unchanged.
     pub(crate) fn resolve(&self, namespace: Option<&str>) -> LockName {
         match namespace {
             Some(namespace) if !self.foreign => {
@@ -88,8 +92,8 @@ impl LockKey {
     }
 }
 
-/// Returns the key given for the lock with this name in the store; `None` for a name outside the
-/// namespace, and for a name without a key.
+/// Decodes a lock's name in the store to the key that leads to it. `None` for a name outside the
+/// namespace, and for a name that no valid key leads to.
 pub(crate) fn key_of<'a>(name: &'a str, namespace: Option<&str>) -> Option<Cow<'a, str>> {
     let encoded = match namespace {
         Some(namespace) => name.strip_prefix(namespace)?.strip_prefix(':')?,
@@ -105,7 +109,8 @@ impl fmt::Debug for LockKey {
     }
 }
 
-/// A type that names a lock: `&str`, `String`, [`LockKey`], and your own types.
+/// A type that can name a lock, accepted by each method with a key argument: `&str`, `String`,
+/// [`LockKey`], and your own types.
 ///
 /// ```
 /// use lockcore::{IntoKey, KeyError, LockKey};
@@ -204,7 +209,8 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Whether the name is certainly valid and needs no encoding, as most names: a single fast check.
+/// Returns true if the name is valid and needs no encoding. A fast check that most names pass; the
+/// others are examined in detail.
 fn is_plain(name: &str) -> bool {
     let is_plain = |byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'{' | b'}' | b'%');
     (1..=LockKey::MAX_BYTES).contains(&name.len()) && name.bytes().all(is_plain)
@@ -223,7 +229,8 @@ fn validate(name: &str) -> Result<(), KeyError> {
     }
 }
 
-/// Percent-encodes braces, and percent signs to keep the encoding injective.
+/// Percent-encodes braces and percent signs. Percent signs are included because otherwise two names
+/// could have the same encoding.
 fn encode(name: &str) -> Cow<'_, str> {
     if !name.contains(['{', '}', '%']) {
         return Cow::Borrowed(name);
@@ -240,7 +247,7 @@ fn encode(name: &str) -> Cow<'_, str> {
     Cow::Owned(encoded)
 }
 
-/// Decodes an encoded key; the result for other texts is arbitrary.
+/// Reverses [`encode`]. The result is arbitrary for a text that `encode` never returns.
 fn decode(encoded: &str) -> Cow<'_, str> {
     if !encoded.contains('%') {
         return Cow::Borrowed(encoded);

@@ -1,4 +1,4 @@
-//! Acquisition options, and their ranges.
+//! [`LockOptions`], the options of an acquisition, and their ranges.
 
 mod setters;
 mod terms;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use proto::{ConfigError, Renewal, WhenBusy};
 
-/// Acquisition options. An option not set by a request is taken from the `Locks`
-/// [defaults](crate::LocksBuilder::defaults), and then from this table.
+/// The options of an acquisition. An option that a request leaves unset is taken from the
+/// [defaults](crate::LocksBuilder::defaults) of the `Locks`, and if unset there from this table.
 ///
 /// | option | default |
 /// |---|---|
@@ -57,24 +57,24 @@ pub struct LockOptions {
     when_busy: Option<WhenBusy>,
 }
 
-/// The longest wait of an acquisition. For lock-tower.
+/// The longest wait of an acquisition for the lock. For lock-tower.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// A limit; zero tries once.
+    /// Wait for at most this time; zero tries once.
     AtMost(Duration),
-    /// No limit.
+    /// Wait without a time limit.
     Forever,
 }
 
 impl LockOptions {
-    /// The shortest lease.
+    /// The shortest allowed lease: 100 ms.
     pub const MIN_LEASE: Duration = Duration::from_millis(100);
-    /// The longest lease: a day.
+    /// The longest allowed lease: a day.
     pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// Creates options with nothing set. Unset options take the `Locks` defaults, and finally the
-    /// defaults [above](Self).
+    /// Creates options with nothing set. Unset options take the defaults of the `Locks`, and
+    /// finally the defaults [above](Self).
     pub const fn new() -> Self {
         Self {
             lease: None,
@@ -87,7 +87,7 @@ impl LockOptions {
         }
     }
 
-    /// Takes unset options from `other`.
+    /// Returns these options, with each unset option taken from `other`.
     pub fn or(self, other: Self) -> Self {
         Self {
             lease: self.lease.or(other.lease),
@@ -100,9 +100,9 @@ impl LockOptions {
         }
     }
 
-    /// Sets the lease, which is how long the lock stays held after this process dies, and turns on
-    /// the watchdog, which renews the lease while the guard lives. 100 ms to a day; fractions of a
-    /// millisecond are dropped.
+    /// Sets the lease: how long the lock stays held after this process dies. Also turns on the
+    /// watchdog, which renews the lease in the background while the guard lives. 100 ms to a day;
+    /// fractions of a millisecond are dropped.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self.renewal = Some(Renewal::Watchdog);
@@ -110,28 +110,30 @@ impl LockOptions {
     }
 
     /// Sets the lease and turns off the watchdog: the hold expires after `lease` even if the guard
-    /// still lives. After a wait, the lease is preceded by a [claim](crate::guide::leases). The
-    /// range is as for [`lease`](Self::lease); the last call of either wins.
+    /// still lives. After a wait, the hold begins with a shorter lease, the
+    /// [claim](crate::guide::leases), so it can last longer by that time. The range is as for
+    /// [`lease`](Self::lease). Of the two methods, the last call counts.
     pub const fn fixed_lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self.renewal = Some(Renewal::Fixed);
         self
     }
 
-    /// Sets the longest wait. Zero tries once.
+    /// Sets how long to wait for the lock, after which the request fails with
+    /// [`Timeout`](crate::LockErrorKind::Timeout). Zero tries once.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(Wait::AtMost(wait));
         self
     }
 
-    /// Waits without a limit.
+    /// Waits for the lock without a time limit.
     pub const fn wait_forever(mut self) -> Self {
         self.wait = Some(Wait::Forever);
         self
     }
 
-    /// Sets the longest wait for the store: how long an unqueued request waits for a store that
-    /// does not respond. After that, the request fails with the store's error, usually
+    /// Sets how long an unqueued request waits for a store that does not respond. After that, the
+    /// request fails with the store's error, usually
     /// [`Unavailable`](crate::LockErrorKind::Unavailable). Once the store has been away that long,
     /// further requests fail at once until the store is back, which is checked at least once a
     /// second.
@@ -153,7 +155,9 @@ impl LockOptions {
         self
     }
 
-    /// Sets the maximum queue length, including this waiter. At least 1.
+    /// Sets the maximum number of waiters in the lock's queue, including this request. A request
+    /// that finds the queue full fails with [`QueueFull`](crate::LockErrorKind::QueueFull). At
+    /// least 1.
     ///
     /// Members of a [batch](crate::LocksBuilder::run_limit) count until the server knows that they
     /// were served: after a second, or when the batch ends.
@@ -162,33 +166,33 @@ impl LockOptions {
         self
     }
 
-    /// Sets the longest hold. After that, the guard is lost, the lease is no longer renewed, and
-    /// the next waiter is granted the lock once the guard is dropped or the lease has expired. At
-    /// least the lease; [`Duration::MAX`] is unlimited.
+    /// Sets how long the lock may be held. After that, the guard is lost, the lease is no longer
+    /// renewed, and the next waiter is granted the lock once the guard is dropped or the lease has
+    /// expired. At least the lease; [`Duration::MAX`] is unlimited.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// Sets what to do when the lock is busy: wait, fail, or wait only while no newer request does.
+    /// Sets what to do when the lock is busy: wait, fail, or wait only until a newer request does.
     /// See [`guide::overload`](crate::guide::overload#a-busy-lock) for a comparison.
     pub const fn when_busy(mut self, when_busy: WhenBusy) -> Self {
         self.when_busy = Some(when_busy);
         self
     }
 
-    /// Returns the wait, if set. For lock-tower.
+    /// Returns the longest wait for the lock, or `None` if unset. For lock-tower.
     #[doc(hidden)]
     pub const fn get_wait(&self) -> Option<Wait> {
         self.wait
     }
 
-    /// Returns the wait for the store, if set.
+    /// Returns the longest wait for the store, or `None` if unset.
     pub(crate) const fn get_store_wait(&self) -> Option<Duration> {
         self.store_wait
     }
 
-    /// Checks the ranges, with defaults for unset options.
+    /// Checks that each option is in range, with defaults for unset options.
     ///
     /// # Errors
     /// [`ConfigError`] names the first option out of range, and the range.

@@ -1,4 +1,4 @@
-//! The connection to the application's tracing system.
+//! [`TraceLinks`], which connects waits to the application's tracing system.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use crate::types::trace_parent::TraceParent;
 /// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock) has an
 /// OpenTelemetry implementation.
 ///
-/// Both methods are called often, by tasks with other work, and should not block. A panic is caught
-/// and logged, and the request continues without the link.
+/// Both methods are called often, by tasks with other work, so they should not block. A panic is
+/// caught and logged, and the request continues without the link.
 pub trait TraceLinks: fmt::Debug + Send + Sync + 'static {
-    /// Returns the current request's trace context; `None` outside a trace. Called at the first
-    /// poll of each acquisition without its own label, in the caller's span.
+    /// Returns the trace context of the current request, or `None` outside a trace. Called at the
+    /// first poll of each acquisition without its own label, in the caller's span.
     fn current(&self) -> Option<TraceParent>;
 
     /// Links a wait to the request that holds the lock. `wait` is the waiting request's span

@@ -1,4 +1,4 @@
-//! Trace contexts as text.
+//! [`TraceParent`], a trace context as text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use proto::{ConfigError, Label};
 /// The trace id and span id of a request, as in the header `traceparent` of [W3C Trace
 /// Context](https://www.w3.org/TR/trace-context/#traceparent-header), version 00: 55 characters.
 ///
-/// As a [label](crate::LockRequest::label), it shows waiters which request holds the lock: see
+/// Used as a [label](crate::LockRequest::label), it shows waiters which request holds the lock: see
 /// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock).
 ///
 /// ```

@@ -1,6 +1,7 @@
 //! The setters of [`LockOptions`](super::LockOptions), for every type with such options.
 
-/// Generates the named setters, with their documentation, from the method that takes options.
+/// Generates a setter for each named option of [`LockOptions`](crate::LockOptions), with the given
+/// documentation. Each setter calls the type's method `$options`, which takes `LockOptions`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! option_setters {

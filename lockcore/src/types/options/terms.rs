@@ -1,4 +1,4 @@
-//! From options to acquisition terms.
+//! Converts options to [`Terms`], in which every option has a value.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use proto::{ConfigError, Terms};
 use super::{LockOptions, Wait};
 
 impl LockOptions {
-    /// The terms of these options, with defaults for unset options.
+    /// Returns the terms of these options, with defaults for unset options. Checks no range.
     pub(crate) fn terms(self) -> Terms {
         let defaults = Terms::default();
         let max_hold = self.max_hold.or(defaults.max_hold);
@@ -28,7 +28,7 @@ impl LockOptions {
         }
     }
 
-    /// The terms of these options, if all are within range.
+    /// Returns the terms of these options, or an error that names an option out of range.
     pub(crate) fn checked(self) -> Result<Terms, ConfigError> {
         let terms = self.terms();
         if terms.lease < LockOptions::MIN_LEASE || terms.lease > LockOptions::MAX_LEASE {

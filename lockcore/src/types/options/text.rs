@@ -1,4 +1,5 @@
-//! Options in a configuration file: plain milliseconds, checked when they are read.
+//! The form of [`LockOptions`] in a configuration file: times are plain milliseconds, and ranges
+//! are checked when the file is read.
 
 use std::time::Duration;
 
@@ -7,18 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{LockOptions, Wait};
 
-/// Options in a file. Omitted options stay unset.
+/// The [`LockOptions`] as fields of a file. Omitted options stay unset.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Text {
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_ms: Option<u64>,
-    /// Whether the watchdog renews the lease.
+    /// True if the watchdog renews the lease in the background; false for a fixed lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     renew: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_ms: Option<u64>,
-    /// In place of `wait_ms`.
+    /// True to wait without a time limit; `wait_ms` must then be unset.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     wait_forever: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
