@@ -1,5 +1,5 @@
-//! For operators of a `Locks`: holders and waiters, on this node and on the servers, and connection
-//! states.
+//! Information for operators: who holds and waits for locks, in this `Locks` and on the servers,
+//! and which connections are up.
 //!
 //! | question | answered by | sends requests |
 //! |---|---|---|

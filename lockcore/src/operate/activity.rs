@@ -1,4 +1,4 @@
-//! The waits and holds of this node, individually and by class.
+//! The waits and holds of a `Locks` and all clones, individually and by class.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter::FusedIterator;
@@ -11,20 +11,21 @@ use proto::{Demand, Label};
 use crate::api::locks::Locks;
 use crate::node::{Driver, HoldCell, Node};
 
-/// A wait or a hold of this node; made by [`Locks::activity`].
+/// A lock that a [`Locks`] waits for or holds; made by [`Locks::activity`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Activity {
     /// The lock's name in the store, as in [`LockGuard::name`](crate::LockGuard::name). `None` with
     /// [`redact_names`](crate::LocksBuilder::redact_names).
     pub lock: Option<String>,
-    /// The label, for people, exactly as set: escape control characters before printing.
+    /// The [label](crate::LockRequest::label), for people, exactly as set: escape control
+    /// characters before printing.
     pub label: String,
-    /// The demand held or waited for. A downgraded lock is a read.
+    /// What is held or waited for: the lock, a read or permits. A downgraded lock is a read.
     pub demand: Demand,
-    /// The [class](crate::LockRequest::class).
+    /// The [class](crate::LockRequest::class) of the request.
     pub class: Arc<str>,
-    /// Whether this is a wait or a hold.
+    /// Whether the lock is waited for, held, or lost.
     pub state: ActivityState,
     /// How long the wait or the hold has lasted. Unlike
     /// [`Participant::age`](crate::operate::Participant::age), a hold's age excludes the wait.
@@ -34,14 +35,15 @@ pub struct Activity {
 /// The state of a wait or a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActivityState {
-    /// A wait.
+    /// The request waits for the lock.
     Waiting {
         /// The number of waiters ahead, as in [`Acquire::position`](crate::Acquire::position).
+        /// `None` until the request is queued.
         position: Option<u64>,
     },
-    /// A hold, or a grant not yet received by the caller.
+    /// The lock is held, or is granted and the caller has not yet received the guard.
     Holding,
-    /// A lost hold whose guard is not yet dropped.
+    /// The hold is lost, and the guard is not yet dropped.
     Lost,
 }
 
@@ -55,27 +57,29 @@ impl ActivityState {
     }
 }
 
-/// The waits and holds of a request class on this node; made by [`Locks::status_by_class`].
+/// The waits and holds of one class of requests; made by [`Locks::status_by_class`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClassStatus {
-    /// The [class](crate::LockRequest::class).
+    /// The [class](crate::LockRequest::class) of these requests.
     pub class: Arc<str>,
-    /// Acquisitions that wait.
+    /// The number of acquisitions that wait.
     pub waiting: usize,
-    /// Holds with a guard, including lost holds.
+    /// The number of holds whose guard is not yet dropped, including lost holds.
     pub holding: usize,
-    /// The age of the oldest wait, if any.
+    /// The time since the oldest present wait began; `None` without a wait.
     pub oldest_wait: Option<Duration>,
-    /// The age of the oldest hold, if any.
+    /// The time since the oldest present hold began; `None` without a hold.
     pub oldest_hold: Option<Duration>,
 }
 
-/// The iterator of [`Locks::activity`].
+/// An iterator over the waits and holds of a [`Locks`]; made by [`Locks::activity`].
 #[derive(Debug)]
 pub struct Activities {
     node: Arc<Node>,
+    /// The items read and not yet returned.
     part: VecDeque<Activity>,
+    /// The member id from which to read the next items; `None` at the end.
     from: Option<u64>,
 }
 
@@ -110,8 +114,9 @@ impl Iterator for Activities {
 impl FusedIterator for Activities {}
 
 impl Locks {
-    /// Returns the waits and holds of this node, not of other processes, in request order. On a
-    /// [quorum](crate::guide::quorum), at the lowest reachable primary. Sends no request.
+    /// Returns the waits and holds of this `Locks` and all clones, not of other processes, in
+    /// request order. On a [quorum](crate::guide::quorum), they are the waits and holds at the
+    /// first reachable primary in the list. Sends no request.
     ///
     /// The iterator reads up to 256 items at a time, so that acquires and releases continue in
     /// between: each item existed when it was read, and items that begin or end meanwhile may be
@@ -138,9 +143,10 @@ impl Locks {
         }
     }
 
-    /// Returns the waits and holds of this node by [class](crate::LockRequest::class), for classes
-    /// that have any now, sorted by name. On a [quorum](crate::guide::quorum), at the lowest
-    /// reachable primary. Sends no request.
+    /// Returns the waits and holds of this `Locks` and all clones by
+    /// [class](crate::LockRequest::class), for classes that have any now, sorted by class. On a
+    /// [quorum](crate::guide::quorum), they are the waits and holds at the first reachable primary
+    /// in the list. Sends no request.
     ///
     /// Reads all waits and holds, at about 20 ns each, in parts like [`activity`](Self::activity).
     /// The totals in [`status`](Self::status) cost nothing.

@@ -1,5 +1,5 @@
-//! The hottest names on this node in the last hours, because a survey shows only this moment, and
-//! metrics have no names.
+//! The hottest names of a `Locks` in the last hours: the most refused names, and the names with the
+//! longest waits. A survey shows only this moment, and metrics have no names.
 //!
 //! # Implementation notes
 //!
@@ -17,19 +17,21 @@ use std::time::Duration;
 use proto::LockName;
 use tokio::time::Instant;
 
-/// The length of an hour, and how many hours are kept.
+/// The time over which names are counted together.
 const HOUR: Duration = Duration::from_secs(3_600);
+/// The number of hours kept, including the present hour.
 const HOURS: u64 = 24;
-/// The number of names shown for each hour.
+/// The maximum number of refused names, and of names with long waits, shown for each hour.
 const SHOWN: usize = 32;
-/// The number of names counted in the present hour.
+/// The maximum number of refused names counted in the present hour.
 const COUNTED: usize = 256;
 /// The shortest recorded wait.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// The time between two warnings about full queues.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The hottest names on a node in an hour; made by [`Locks::hottest`](crate::Locks::hottest).
+/// The hottest names of a [`Locks`](crate::Locks) in one hour; made by
+/// [`Locks::hottest`](crate::Locks::hottest).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HotHour {
@@ -41,15 +43,15 @@ pub struct HotHour {
     pub waited: Vec<WaitedLock>,
 }
 
-/// A refused name; part of [`HotHour`].
+/// A name with refused requests; part of [`HotHour`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusedLock {
     /// The lock's name in the store, as in [`Activity::lock`](crate::operate::Activity::lock).
     /// `None` with [`redact_names`](crate::LocksBuilder::redact_names).
     pub lock: Option<String>,
-    /// The number of refusals. If more than 256 names are refused in an hour, it may be too high,
-    /// by up to 1/256 of all refusals.
+    /// The number of refused requests for the name in this hour. If more than 256 names are refused
+    /// in an hour, it may be too high, by up to 1/256 of all refusals.
     pub times: u64,
 }
 
@@ -59,7 +61,7 @@ pub struct RefusedLock {
 pub struct WaitedLock {
     /// The lock's name in the store, as in [`RefusedLock::lock`].
     pub lock: Option<String>,
-    /// The longest wait that ended in this hour: granted, timed out or cancelled.
+    /// The longest wait for the name that ended in this hour: granted, timed out or cancelled.
     pub longest: Duration,
 }
 
@@ -72,7 +74,7 @@ pub(crate) struct Heat {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Newest last.
+    /// The hours with refusals or long waits, newest last.
     hours: VecDeque<Hour>,
     refused_by_class: BTreeMap<Arc<str>, u64>,
     full: Full,
@@ -80,13 +82,13 @@ struct Table {
 
 #[derive(Debug)]
 struct Hour {
-    /// The number of whole hours before this hour.
+    /// The number of whole hours from the creation of the [`Heat`] to the beginning of this hour.
     number: u64,
     refused: Counts,
     waited: HashMap<LockName, Duration>,
 }
 
-/// Full queues since the last warning.
+/// The refusals by full queues since the last warning.
 #[derive(Debug, Default)]
 struct Full {
     warned: Option<Instant>,
@@ -94,15 +96,15 @@ struct Full {
     names: Counts,
 }
 
-/// Full queues to warn about.
+/// The content of a warning about full queues.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FullQueues {
-    /// The name whose queue was full most often, and how often.
+    /// The name whose queue was full most often, and how often it was full.
     pub(crate) lock: LockName,
     pub(crate) times: u64,
-    /// The refusals of all names.
+    /// The number of refusals by full queues, over all names.
     pub(crate) all: u64,
-    /// The time since the last warning.
+    /// The time since the previous warning; `None` for the first.
     pub(crate) within: Option<Duration>,
 }
 
@@ -115,7 +117,8 @@ impl Heat {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a refusal with this cause. Returns the full queues if a warning is due.
+    /// Counts a refused request for the name and the class. Returns the content of a warning if the
+    /// queue was full and a warning is due.
     pub(crate) fn refused(
         &self,
         lock: &LockName,
@@ -124,7 +127,7 @@ impl Heat {
     ) -> Option<FullQueues> {
         let mut table = self.table();
         *table.refused_by_class.entry(class).or_default() += 1;
-        // Not outages, where any name may be refused.
+        // Outages make no name hot, because any name may be refused then.
         let is_hot =
             matches!(cause, "busy" | "timeout" | "queue_full" | "wait_too_long" | "superseded");
         if !is_hot {
@@ -135,7 +138,7 @@ impl Heat {
         if cause == "queue_full" { table.full.add(lock, now) } else { None }
     }
 
-    /// Records a finished wait.
+    /// Records a finished wait for the name, unless it is too short to be shown.
     pub(crate) fn waited(&self, lock: &LockName, waited: Duration) {
         if waited < SHORTEST {
             return;
@@ -188,7 +191,8 @@ impl Heat {
 }
 
 impl Table {
-    /// The present hour.
+    /// Returns the present hour, which begins with the first refusal or wait in it. `now` is the
+    /// time since the creation of the [`Heat`].
     fn hour(&mut self, now: Duration) -> &mut Hour {
         let number = now.as_secs() / HOUR.as_secs();
         if self.hours.back().is_none_or(|last| last.number < number) {
@@ -210,6 +214,8 @@ impl Table {
 }
 
 impl Full {
+    /// Counts a refusal by the full queue of this name. Returns the content of a warning, at most
+    /// once a minute.
     fn add(&mut self, lock: &LockName, now: Instant) -> Option<FullQueues> {
         self.times += 1;
         self.names.add(lock);
@@ -224,11 +230,13 @@ impl Full {
     }
 }
 
-/// The counts of names, limited to the highest.
+/// The number of refusals for each name, limited to the most refused names.
 #[derive(Debug, Default)]
 struct Counts(HashMap<LockName, u64>);
 
 impl Counts {
+    /// Counts the name. A new name in a full table replaces the least counted name and continues
+    /// from its count, so a count can be too high but never too low.
     fn add(&mut self, lock: &LockName) {
         let Self(counts) = self;
         if let Some(count) = counts.get_mut(lock) {
@@ -246,6 +254,7 @@ impl Counts {
         counts.insert(lock.clone(), before + 1);
     }
 
+    /// Returns the `number` names with the highest counts, highest first.
     fn most(&self, number: usize) -> Vec<(&LockName, u64)> {
         let mut most: Vec<_> = self.0.iter().map(|(name, count)| (name, *count)).collect();
         most.sort_by_key(|(name, count)| (Reverse(*count), name.as_str()));
@@ -253,6 +262,7 @@ impl Counts {
         most
     }
 
+    /// Drops all but the `number` names with the highest counts.
     fn keep(&mut self, number: usize) {
         let kept = self.most(number).into_iter().map(|(name, count)| (name.clone(), count));
         *self = Self(kept.collect());

@@ -1,4 +1,4 @@
-//! The operator's view of a lock.
+//! [`LockInspection`]: the holders and waiters of a lock, for operators.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use proto::{Demand, FencingToken, Inspection, Label, Member, Party};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInspection {
-    /// The holders, sorted by the end of their leases: one lock, or reads and permits. On a
-    /// [quorum](crate::guide::quorum), the lowest primary's holders come first, then holders known
-    /// only to other primaries.
+    /// The holders, sorted by the end of their leases: either one lock, or reads and permits. On a
+    /// [quorum](crate::guide::quorum), the holders at the first primary in the list come first,
+    /// then holders known only to other primaries.
     pub holders: Vec<Participant>,
-    /// The waiters, next first; on a quorum, at the lowest primary. Waiters whose process has been
-    /// silent for 15 s are left out.
+    /// The waiters in queue order, the next to be granted first; on a quorum, the waiters at the
+    /// first primary in the list. Waiters whose process has been silent for 15 s are left out.
     pub waiters: Vec<Participant>,
-    /// The number of holds, including holds not shown. Expired reads and permits count until
-    /// another request needs their room.
+    /// The number of holders, including holders not shown. Expired reads and permits are included
+    /// until another request needs them.
     pub holding: u64,
-    /// The number of waiters, including waiters not shown. Waiters whose process has ended count
-    /// until a command meets them.
+    /// The number of waiters, including waiters not shown. Waiters whose process has ended are
+    /// included until a command on the lock removes them.
     pub waiting: u64,
-    /// The token shared by the holders. `None` for a lock, because only the holder knows the token,
-    /// unless JVMs share the queue; `None` on a quorum.
+    /// The fencing token shared by the holders. `None` for a lock, because only its holder knows
+    /// the token, unless JVMs share the queue; `None` on a quorum.
     pub token: Option<FencingToken>,
 }
 
@@ -30,33 +30,36 @@ pub struct LockInspection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
-    /// The member's text in the store, unique to one acquisition.
+    /// The text that stands for this holder or waiter in the store, unique to one acquisition.
     pub member: String,
-    /// The label, for people, exactly as set: escape control characters before printing. `None` for
-    /// other programs, such as a JVM service.
+    /// The [label](crate::LockRequest::label), for people, exactly as set: escape control
+    /// characters before printing. `None` for other programs, such as a JVM service.
     pub label: Option<String>,
-    /// The member's node; `None` for other programs. See [`Locks::node`](crate::Locks::node).
+    /// The id of the `Locks` that holds or waits, as returned by
+    /// [`Locks::node`](crate::Locks::node); `None` for other programs.
     pub node: Option<String>,
-    /// The demand held or waited for. A downgraded lock is a read.
+    /// What is held or waited for: the lock, a read or permits. A downgraded lock is a read.
     pub demand: Demand,
-    /// The time since the acquisition began, even if the position was lost since. Unlike
-    /// [`Activity::age`](crate::operate::Activity::age), a holder's age includes the wait: no store
-    /// records when a hold begins, so this is an upper bound for the hold. Measured by the server's
-    /// clock, as known to the member's node since it connected. `None` for other programs.
+    /// The time since the acquisition began, even if the request lost its queue position since.
+    /// Unlike [`Activity::age`](crate::operate::Activity::age), a holder's age includes the wait,
+    /// because no store records when a hold begins: it is an upper bound for the hold. `None` for
+    /// other programs. Measured by the server's clock, as known to the holder's or waiter's node
+    /// since it connected.
     pub age: Option<Duration>,
-    /// The remaining lease; zero for a waiter.
+    /// The time until the lease expires; zero for a waiter.
     pub lease_left: Duration,
-    /// Whether the remaining lease is no longer than a claim: a third of the lease, 2 to 10 s, and
-    /// at most the lease. So it is `true` for a handed-off hold before the first renewal, for a
-    /// late renewal, and always for a lease of 2 s or less. `false` for waiters and other programs.
+    /// True if the holder may not have renewed the lease since the grant: the remaining lease is no
+    /// longer than a claim, which is a third of the lease, 2 to 10 s, and at most the lease. So it
+    /// is `true` for a lock granted after a wait until the first renewal, for a late renewal, and
+    /// always for a lease of 2 s or less. `false` for waiters and other programs.
     pub is_claim: bool,
-    /// The [quorum](crate::guide::quorum) primaries where the process holds the name. `None` for a
-    /// waiter, and without a quorum.
+    /// The number of [quorum](crate::guide::quorum) primaries at which the process holds the name.
+    /// `None` for a waiter, and without a quorum.
     pub primaries: Option<HeldPrimaries>,
 }
 
-/// How many quorum primaries a process holds. Less than a majority belongs to an acquisition in
-/// progress, or to a lost hold.
+/// The number of quorum primaries at which a process holds the name. If it is less than a majority,
+/// the acquisition is in progress, or the hold is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldPrimaries {
@@ -85,8 +88,9 @@ impl LockInspection {
         }
     }
 
-    /// Joins the inspections from responding primaries, out of `all` quorum primaries: the holders
-    /// of each, and the first primary's waiters.
+    /// Combines the inspections from the responding primaries, in list order, out of `all`
+    /// primaries of the quorum: the holders at each, and the waiters at the first. `None` if no
+    /// primary responded.
     pub(crate) fn of_quorum(each: Vec<Self>, all: usize) -> Option<Self> {
         let of = |process: &Option<String>, found: &Self| {
             found.holders.iter().any(|holder| holder.node == *process)
@@ -95,7 +99,7 @@ impl LockInspection {
         // Concurrent reads on a quorum share no token.
         joined.token = None;
         for found in &each {
-            // All holds of processes that no lower primary has shown.
+            // Add the holders of processes that no earlier primary has shown.
             let is_new = |holder: &&Participant| !of(&holder.node, &joined);
             let new: Vec<_> = found.holders.iter().filter(is_new).cloned().collect();
             joined.holding += new.len() as u64;
@@ -120,7 +124,8 @@ impl Participant {
             member: party.to_string(),
             label: ours.map(|member| Label::unescape(member.label())),
             node: ours.map(|member| member.node().to_owned()),
-            // A downgraded hold keeps its member text.
+            // A downgraded hold keeps its text in the store, which still names a lock: only the
+            // weight differs.
             demand: match demand {
                 Demand::EXCLUSIVE if weight < demand.weight() => Demand::READ,
                 demand => demand,

@@ -8,13 +8,14 @@ use futures_util::future::join_all;
 use crate::api::locks::Locks;
 use crate::operate::hottest::{Heat, HotHour};
 
-/// The maximum number of nodes per call.
+/// The maximum number of nodes in a call of [`Locks::processes`].
 const MOST: usize = 256;
 
 impl Locks {
-    /// Returns the hottest names on this node, for each hour in the last 24, newest first: the most
-    /// refused names (busy lock, full queue, wait over or too long, or a newer request) and the
-    /// names with the longest waits. Hours without any are left out. Sends no request.
+    /// Returns the hottest names of this `Locks` and all clones, for each hour in the last 24,
+    /// newest first: the most refused names (busy lock, full queue, wait over or too long, or a
+    /// newer request) and the names with the longest waits. Hours without any are left out. Sends
+    /// no request.
     ///
     /// Counting begins when the `Locks` is built. Waits below 10 ms are ignored, and so are waits
     /// for the server alone, except on a quorum.
@@ -36,8 +37,8 @@ impl Locks {
         self.heat().hottest(self.redacts_names())
     }
 
-    /// Returns the number of refusals by class, for any reason, since this `Locks` was built. Sends
-    /// no request.
+    /// Returns the number of refused acquisitions for each [class](crate::LockRequest::class),
+    /// whatever the reason, since this `Locks` was built. Sends no request.
     pub fn refused_by_class(&self) -> BTreeMap<Arc<str>, u64> {
         self.heat().refused_by_class()
     }
@@ -46,8 +47,9 @@ impl Locks {
         &self.backend.observer().heat
     }
 
-    /// Returns the process of each [node](crate::operate::Participant::node), as `host:pid`,
-    /// whatever the request labels. For operators.
+    /// Returns the process, as `host:pid`, of each of these
+    /// [nodes](crate::operate::Participant::node). Labels, which requests can set, do not change
+    /// it. For operators.
     ///
     /// A node publishes its process once it has held or waited for a second, and every 20 s while
     /// it does; the record expires after a minute. Left out are nodes without a record, nodes whose

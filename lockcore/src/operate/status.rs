@@ -1,31 +1,34 @@
-//! The state of a node, without a request to the server.
+//! [`Status`]: the state of a `Locks` and the connections, read without a request to the server.
 
 use std::time::Duration;
 
 use proto::Link;
 use tokio::sync::watch;
 
-/// A snapshot of a node; made by [`Locks::status`](crate::Locks::status).
+/// A snapshot of the connections, waits and holds of a [`Locks`](crate::Locks); made by
+/// [`Locks::status`](crate::Locks::status).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// The connection for commands. On a Redis Cluster, up while any primary is connected; on a
-    /// [quorum](crate::guide::quorum), while as many primaries are reachable as a guard needs.
+    /// The state of the connection for commands. On a Redis Cluster, it is up while any primary is
+    /// connected; on a [quorum](crate::guide::quorum), while as many primaries are reachable as a
+    /// guard needs.
     pub commands: Connection,
-    /// The connection for grants; on a Redis Cluster and on a quorum as for commands.
+    /// The state of the connection on which messages about grants arrive; on a Redis Cluster and on
+    /// a quorum, up as for commands.
     pub subscription: Connection,
-    /// Acquisitions without an outcome yet.
+    /// The number of acquisitions without an outcome yet.
     pub waiting: usize,
-    /// Holds with a guard.
+    /// The number of holds whose guard is not yet dropped.
     pub holding: usize,
-    /// Ending holds and leaving waiters, until confirmed by the server; on a quorum, over all
-    /// primaries.
+    /// The number of holds that end and waiters that leave, until the server has confirmed it; on a
+    /// quorum, over all primaries.
     pub releasing: usize,
     /// The number of queue positions lost by waiters since the node began; on a quorum, over all
     /// primaries.
     pub places_lost: u64,
-    /// The locks' server: the primary; on a Redis Cluster and on a quorum, all primaries that this
-    /// node has connected to, by address. Empty in memory.
+    /// The servers that keep the locks, with their connections: the primary; on a Redis Cluster and
+    /// on a quorum, all primaries that this `Locks` has connected to. Empty for an in-memory store.
     pub servers: Vec<ServerStatus>,
 }
 
@@ -36,27 +39,28 @@ impl Status {
     }
 }
 
-/// The connections to a server.
+/// The state of the two connections to a server; part of [`Status`].
 ///
-/// For a metric with the address as a label, read this when the metric is collected: then there are
-/// as many labels as servers, even when servers come and go.
+/// For a metric with the address as a label, read the status when the metric is collected: then
+/// there are as many labels as servers, even when servers come and go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStatus {
-    /// `host:port`, or a socket path.
+    /// The server's address: `host:port`, or the path of a Unix socket.
     pub address: String,
-    /// The connection for commands.
+    /// The state of the connection for commands.
     pub commands: Connection,
-    /// The connection for grants from this server.
+    /// The state of the connection on which messages about grants arrive.
     pub subscription: Connection,
     /// The time since the server's last response: how long it has been away, if it is down. An
     /// otherwise idle server responds to a PING every five seconds.
     pub silent_for: Duration,
-    /// Requests in flight without a response. `None` without a connection, and for connections of
-    /// your own client or pool.
+    /// The number of requests in flight without a response. `None` without a connection, and for
+    /// connections of your own client or pool.
     pub unanswered: Option<usize>,
-    /// The number of Redis Cluster slots on this server. A server without slots is kept for a
-    /// minute, and as long as the Cluster names it as a primary.
+    /// The number of Redis Cluster slots that this server serves; `None` without a Redis Cluster. A
+    /// server without slots is listed for a minute, and as long as the Cluster names it as a
+    /// primary.
     pub slots: Option<u16>,
 }
 
@@ -67,21 +71,22 @@ impl ServerStatus {
     }
 }
 
-/// A connection state.
+/// The state of a connection to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Connection {
     /// The connection is up.
     Up,
     /// The connection is down; the node is reconnecting.
     Down {
-        /// The reason, for people.
+        /// Why the connection is down, for people.
         reason: String,
     },
 }
 
 impl Connection {
-    /// Borrows only during this call: a borrowed state cannot change, and the task that changes it
-    /// may hold a mutex needed for the rest of the status.
+    /// Returns the state that `link` shows now. Borrows it only during this call: a borrowed state
+    /// cannot change, and the task that changes it may hold a mutex needed for the rest of the
+    /// status.
     pub(crate) fn of(link: &watch::Receiver<Link>) -> Self {
         match &*link.borrow() {
             Link::Up => Self::Up,
