@@ -19,10 +19,10 @@ use crate::types::key::{self, IntoKey};
 
 /// The entry point: acquires fair locks in a store, such as a Redis server. Cheap to clone.
 ///
-/// All clones share a *node*, the client identity under which the server knows this process. A node
-/// has a connection for commands and another for messages, however many locks it holds and waits
-/// for. On a [Redis Cluster](crate::guide::redis) and a [quorum](crate::guide::quorum) there are
-/// two connections to each primary. [`require_replicas`](crate::LocksBuilder::require_replicas) or
+/// All clones share a *node*, the identity under which the server knows them. A node has a
+/// connection for commands and another for messages, however many locks it holds and waits for. On
+/// a [Redis Cluster](crate::guide::redis) and a [quorum](crate::guide::quorum) there are two
+/// connections to each primary. [`require_replicas`](crate::LocksBuilder::require_replicas) or
 /// [`require_fsync`](crate::LocksBuilder::require_fsync) adds up to four to each primary. With
 /// Sentinel, there is also a connection to each sentinel.
 ///
