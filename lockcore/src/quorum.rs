@@ -1,23 +1,30 @@
-//! A fair lock over several independent primaries, held while a majority of them is held.
+//! A fair lock on a quorum of independent primaries: it is held while a majority of the primaries
+//! hold it.
 //!
-//! A [`climb`] acquires the primaries in list order, which all processes share, until it holds a
-//! majority; a [`hold`] keeps them; a [`primary`] decides when a server counts. Each primary has a
-//! node, which does everything else as for a lock on a single server.
+//! An acquisition ([`climb`]) requests the lock from primary after primary, in list order, which
+//! all processes share, until a majority has granted it. A [`hold`] keeps the lock there. A
+//! [`primary`] is watched, and counts towards a majority unless it may have lost data. Each primary
+//! has a node, which does everything else as for a lock on a single server.
+//!
+//! *Lower* primaries are earlier in the list, *higher* primaries later. To hold a primary is to
+//! hold the lock at this primary.
 //!
 //! # Implementation notes
 //!
 //! - *Exclusion.* A guard is valid while a majority of primaries is certainly held. Any two
 //!   majorities share a primary, which grants the lock to one holder at a time.
-//! - *Order.* An acquisition waits without a timeout only below all that it holds, and elsewhere
-//!   for a few hops, so waits are never circular. The lowest primary's queue orders all requests;
-//!   where some processes cannot reach it, the queue at the lowest primary common to all does.
-//! - *Lost data.* A primary that has restarted, or was emptied, is another server, and counts once
-//!   all leases it may have lost are over. A hold counts only on the server known before the
-//!   acquire was sent.
-//! - *Tokens.* A guard's token is the greatest among its holds. Before the guard is created, the
-//!   token counter of each held primary has drawn that number or a greater number: so every later
-//!   guard, which shares a primary, has a greater token. Each counter draws one more number while
-//!   the last primary is acquired. That is enough unless the last primary's counter was ahead.
+//! - *Order.* An acquisition waits without a timeout only at a primary below all primaries that it
+//!   holds, and elsewhere for a few hops (see [`climb`]), so waits are never circular. All requests
+//!   queue at the lowest primary first, so its queue orders them. Where some processes cannot reach
+//!   it, the queue at the lowest primary common to all does.
+//! - *Lost data.* A primary that has restarted, or was emptied, is treated as another server. It
+//!   counts once all leases it may have lost are over. A hold counts only on the server known
+//!   before the acquire was sent.
+//! - *Tokens.* A guard's token is the greatest token among its holds at the primaries. Before the
+//!   guard is created, the token counter of each held primary has drawn that number or a greater
+//!   number. So every later guard, which shares a primary, has a greater token. Each counter draws
+//!   another number while the last primary is acquired. That is enough unless the last primary's
+//!   counter was ahead.
 
 mod climb;
 mod hold;
@@ -54,55 +61,63 @@ pub use self::list::Quorum;
 use self::primary::Primary;
 pub(crate) use self::primary::{Connect, Connected};
 
-/// Why permits are refused.
+/// The error detail for permits, which a quorum refuses.
 const NO_PERMITS: &str = "a quorum does not support permits: with a limit of two, three holders \
     could each hold a permit on two of three primaries";
 
-/// Why `KeepNewest` waits are refused.
+/// The error detail for waits with `KeepNewest`, which a quorum refuses.
 const NO_NEWEST: &str = "a quorum does not support KeepNewest: requests may wait at different \
     primaries, and no primary knows the newest";
 
-/// Settings shared by all processes of a quorum, and the number of primaries a guard needs.
+/// The settings of a quorum that an acquisition needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    /// The longest lease.
+    /// The longest lease of a lock, which a restarted primary waits for before it counts again.
     pub(crate) max_lease: Duration,
     /// How many primaries beyond a majority a new guard needs.
     pub(crate) spare: usize,
     pub(crate) request_timeout: Duration,
 }
 
-/// The primaries as seen by this process, in list order.
+/// The primaries of a quorum as seen by this process, in list order.
 #[derive(Debug)]
 pub(crate) struct Primaries {
     members: Vec<Primary>,
+    /// The primaries that are reachable; acquisitions and holds watch it.
     view: Arc<watch::Sender<View>>,
     leads: watch::Sender<Leads>,
     terms: Terms,
     /// Reports the requests and holds of all primaries together.
     pub(crate) observer: Observer,
+    /// Limits how many refusals a second acquisitions receive while too few primaries are
+    /// reachable.
     refusals: RefusalPace,
     runtime: Handle,
-    /// Clones count the acquisitions in progress (`waiting`) and the holds (`holding`).
+    /// Each acquisition in progress has a clone of `waiting` and each hold a clone of `holding`, so
+    /// the reference counts are the numbers of both.
     waiting: Arc<()>,
     holding: Arc<()>,
 }
 
-/// The lead of each lock: the primary at which to queue first, instead of the lowest. Processes
-/// that do not reach the lowest primary queue there.
+/// The *lead* of each lock that has one: the index of the primary at which this process queues
+/// first, instead of the lowest, because processes that do not reach the lowest primary queue
+/// there.
 pub(crate) type Leads = HashMap<LockName, usize>;
 
-/// Maximum number of locks with a lead.
+/// The maximum number of locks with a lead. Beyond it, all leads are forgotten.
 const MOST_LEADS: usize = 1_000;
 
-/// The server numbers of the primaries that are reachable and count.
+/// The primaries that are reachable and count, and whether they are enough.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
+    /// The server number of each primary, in list order; `None` if it is unreachable or does not
+    /// count.
     servers: Vec<Option<u64>>,
-    /// The number of primaries a new guard needs.
+    /// The number of primaries a new guard needs: a majority plus `spare`.
     wanted: usize,
-    /// Since when fewer are reachable.
+    /// Since when fewer than `wanted` primaries are reachable; `None` while enough are.
     lacking: Option<Instant>,
+    /// True after a shutdown, or once the runtime has ended.
     is_closed: bool,
 }
 
@@ -112,7 +127,8 @@ impl View {
         Self { servers: vec![None; n], wanted, lacking, is_closed: false }
     }
 
-    /// Sets this primary's server number; `None` if it is unreachable or does not count.
+    /// Sets the server number of the primary at index `at`; `None` if it is unreachable or does not
+    /// count.
     fn set(&mut self, at: usize, server: Option<u64>) {
         self.servers[at] = server;
         self.lacking = match self.reached() >= self.wanted {
@@ -156,7 +172,8 @@ impl Primaries {
         })
     }
 
-    /// Refuses a request that a majority cannot grant.
+    /// Returns an error for a request that quorums do not support, or with a lease above the
+    /// `max_lease`.
     pub(crate) fn check(&self, request: &Request) -> Result<(), LockError> {
         if request.demand.is_permits() {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, NO_PERMITS));
@@ -177,7 +194,7 @@ impl Primaries {
         self.view.borrow().wanted
     }
 
-    /// Whether enough primaries for a guard are reachable.
+    /// Returns true if enough primaries for a new guard are reachable.
     fn are_reached(&self) -> bool {
         self.view.borrow().lacking.is_none()
     }
@@ -187,17 +204,20 @@ impl Primaries {
         self.nodes().next()?.settings.namespace.as_deref()
     }
 
-    /// Returns this primary's server number, if reachable.
+    /// Returns the server number of the primary at index `at`, or `None` if it is unreachable or
+    /// does not count.
     fn server(&self, at: usize) -> Option<u64> {
         self.view.borrow().servers[at]
     }
 
-    /// Returns the lead: the primary at which to queue first for this lock, instead of the lowest.
+    /// Returns the index of the primary at which to queue first for this lock, instead of the
+    /// lowest. `None` if the lock has no lead, or if the lead is unreachable.
     fn lead(&self, lock: &LockName) -> Option<usize> {
         let lead = self.leads.borrow().get(lock).copied();
         lead.filter(|at| self.server(*at).is_some())
     }
 
+    /// Sets the lead of this lock, and notifies the waiting acquisitions if it is new.
     fn follow_lead(&self, lock: &LockName, at: usize) {
         self.leads.send_if_modified(|leads| {
             if leads.len() >= MOST_LEADS {
@@ -207,13 +227,14 @@ impl Primaries {
         });
     }
 
-    /// Removes this lock's lead, if it is this primary.
+    /// Removes the lead of this lock, if it is the primary at index `at`.
     fn follow_no_lead(&self, lock: &LockName, at: usize) {
         self.leads
             .send_if_modified(|leads| leads.get(lock) == Some(&at) && leads.remove(lock).is_some());
     }
 
-    /// Returns the order in which to try primaries while none is held.
+    /// Returns the indices of the reachable primaries, in the order in which an acquisition without
+    /// a hold queues: the lead of the lock first, and then in list order.
     fn order(&self, lock: &LockName) -> Vec<usize> {
         let reached = (0..self.members.len()).filter(|at| self.server(*at).is_some());
         let mut order: Vec<usize> = reached.collect();
@@ -234,7 +255,7 @@ impl Primaries {
         reached.filter_map(|(primary, _)| primary.node())
     }
 
-    /// Returns the lowest reachable primary's node.
+    /// Returns the node of the lowest reachable primary, or `None` if none is reachable.
     pub(crate) fn lowest(&self) -> Option<&Arc<Node>> {
         self.reached().next()
     }
@@ -255,7 +276,7 @@ impl Primaries {
                 let _ = write!(detail, ". Primary {place} refuses: {error}");
             }
         }
-        // Within a second of a disconnect, a primary still counts as reachable.
+        // A primary counts as reachable until it has been disconnected for a second.
         let connected = self.nodes().filter(|node| Links::of(&*node.store).is_up()).count();
         let connected = connected.saturating_sub(refusing);
         if let Some(young @ 1..) = connected.checked_sub(reached) {
@@ -270,7 +291,8 @@ impl Primaries {
         LockError::with_detail(LockErrorKind::Unavailable, detail)
     }
 
-    /// Sends a request to all primaries concurrently; an error if fewer than a majority respond.
+    /// Sends a request to all primaries concurrently, and returns the responses. Returns an error
+    /// if fewer than a majority respond.
     async fn ask_all<T, F: Future<Output = Result<T, LockError>>>(
         &self,
         ask: impl Fn(Arc<Node>) -> F,
@@ -291,7 +313,8 @@ impl Primaries {
         Ok(released.await?.contains(&true))
     }
 
-    /// Returns the holders at all reachable primaries, and the waiters at the lowest.
+    /// Returns the holders at all reachable primaries, and the waiters at the lowest reachable
+    /// primary.
     pub(crate) async fn inspect(
         &self,
         lock: LockName,
@@ -303,7 +326,8 @@ impl Primaries {
         joined.ok_or_else(|| failure.unwrap_or_else(|| self.unreached()))
     }
 
-    /// Returns the combined state of all primaries: up while enough are reachable for a guard.
+    /// Returns the state of all primaries together. The connections are up while as many primaries
+    /// are reachable as a guard needs.
     pub(crate) fn status(&self) -> Status {
         let link = match self.are_reached() {
             true => Connection::Up,
@@ -325,7 +349,8 @@ impl Primaries {
         self.view.send_modify(|view| view.is_closed = true);
         let holding = Arc::strong_count(&self.holding) - 1;
         let each = join_all(self.nodes().map(|node| node.shut_down(timeout))).await;
-        // Each acquisition waits at a single primary, and each hold covers several.
+        // Each acquisition waits at a single primary, so the sum is right; each hold covers
+        // several.
         let waiters = each.iter().map(|one| one.waiters).sum();
         let holds = each.iter().map(|one| one.holds).max().unwrap_or(0).min(holding);
         let unreleased = each.iter().map(|one| one.unreleased).sum();
@@ -333,7 +358,7 @@ impl Primaries {
     }
 }
 
-/// Sends a request to each node concurrently. Returns the responses, and the last error.
+/// Sends a request to each node concurrently. Returns the responses, and the last error, if any.
 async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
     nodes: impl Iterator<Item = &'a Arc<Node>>,
     ask: impl Fn(Arc<Node>) -> F,
@@ -350,7 +375,7 @@ async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
 }
 
 impl Terms {
-    /// Refuses a lease longer than restarted primaries wait for.
+    /// Returns an error if the lease is longer than the time for which restarted primaries wait.
     pub(crate) fn check(&self, lease: Duration) -> Result<(), ConfigError> {
         if lease > self.max_lease {
             let range = "at most the max_lease of the quorum";
@@ -359,7 +384,8 @@ impl Terms {
         Ok(())
     }
 
-    /// Returns how long a primary must run until every lease it may have lost is over.
+    /// Returns how long a restarted or emptied primary must run before it counts: until every lease
+    /// it may have lost is over, with a margin for clock drift.
     fn quarantine(&self) -> Duration {
         self.max_lease + self.max_lease / 100 + Duration::from_secs(1)
     }

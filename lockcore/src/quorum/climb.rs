@@ -4,15 +4,17 @@
 //!
 //! - An acquisition owns guards at some primaries, and queue positions at others. Dropping it at
 //!   any point leaves nothing behind.
-//! - An acquisition that cannot reach a majority keeps nobody waiting: it releases everything.
-//! - An orphan hold delays others for a hop (the timeout per primary), and not for a lease: an
-//!   acquisition that holds a lower primary moves on, and keeps the queue position there. The hop
+//! - An acquisition that cannot reach a majority keeps nobody waiting: it releases all holds.
+//! - A hold left at a primary by a dead process delays others for a *hop* (the timeout per
+//!   primary), and not for a lease: an acquisition that holds a lower primary continues with the
+//!   next primary, and keeps the queue position. A *round* tries all primaries once. The hop
 //!   doubles each round, up to a second, for networks with longer round trips.
-//! - *No deadlock.* An acquisition waits without a timeout only while it holds nothing, or below
-//!   all that it holds, when it needs every remaining primary. So whoever it waits for has a lower
-//!   lowest hold: along a chain of such waits the lowest holds fall, and the chain ends with a
-//!   guard, or with an acquisition that waits for a hop. Before such a wait, an acquisition leaves
-//!   all queues below, where a grant would become a lower hold.
+//! - *No deadlock.* An acquisition waits without a timeout only while it holds nothing, or at a
+//!   primary below all primaries that it holds, when it needs every remaining primary. So whoever
+//!   it waits for holds a primary below the lowest primary that it holds. Along a chain of such
+//!   waits, the lowest held primary falls, and the chain ends with a guard, or with an acquisition
+//!   that waits for a hop. Before such a wait, an acquisition leaves all queues below, where a
+//!   grant would become a lower hold.
 //! - *No starvation.* Each queue is FIFO, and whoever reaches the head leaves the primary within
 //!   bounded time: the lowest primary after a hop at each other primary, or after a hold; any other
 //!   primary after the waits below. A round without a majority leads to a queue position at a
@@ -20,9 +22,9 @@
 //! - *No convoy.* By these rules alone, a wait could last for the product of two queues: requests
 //!   without access to a lower primary wait at a higher primary without a timeout, and an
 //!   acquisition that keeps the lower primary meanwhile blocks everything behind for the whole
-//!   queue. So an acquisition that finds a crowd there releases all holds and waits in that queue,
-//!   and so do later requests from the same process: all wait in a single queue, and find the other
-//!   primaries free.
+//!   queue. So an acquisition that finds a crowd at a higher primary releases all holds and waits
+//!   in that queue, and so do later requests from the same process (the primary is the *lead* of
+//!   the lock). All wait in a single queue, and find the other primaries free.
 
 use std::fmt;
 use std::future::Future;
@@ -44,23 +46,24 @@ use super::{Hold, Primaries};
 use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, later};
 use crate::types::error::LockError;
 
-/// How long an acquisition that holds a primary waits for a higher primary, in the first round.
+/// The hop in the first round: how long an acquisition that holds a primary waits for another,
+/// before it continues with the next.
 pub(crate) const HOP: Duration = Duration::from_millis(100);
-/// The longest hop.
+/// The longest hop, reached after some rounds.
 const LONGEST_HOP: Duration = Duration::from_secs(1);
-/// The number of rounds after which an acquisition makes way for others even though it is next at a
-/// higher primary.
+/// The number of rounds without a majority after which an acquisition makes way for others even
+/// though it is next at a higher primary.
 const PATIENCE: u32 = 2;
-/// The class of attempts behind the first primary, and of attempts that repair a hold, so that the
-/// gauges of the request's class count each request once.
+/// The request class of attempts after the first primary, and of attempts that repair a hold. They
+/// have a separate class so that the gauges of the request's class count each request once.
 pub(crate) const BEHIND: &str = "quorum";
 
-/// A quorum acquisition of a name.
+/// The parts of a quorum acquisition: the primaries, the request, and how to report it.
 #[derive(Clone)]
 pub(crate) struct Ascent {
     pub(crate) primaries: Arc<Primaries>,
     pub(crate) request: Request,
-    /// The request's class.
+    /// The cell with the request's class, for logs and metrics.
     pub(crate) of: HoldCell,
     pub(crate) local: LocalOptions,
 }
@@ -81,14 +84,15 @@ impl Ascent {
     }
 }
 
-/// The result; `None` means busy, for requests that do not wait.
+/// The result of a quorum acquisition. `Ok(None)` means that the lock is busy, and the request does
+/// not wait.
 type ClimbResult = Result<Option<Arc<Hold>>, LockError>;
 
 /// The future of a quorum acquisition.
 pub(crate) struct Climb {
     running: BoxFuture<'static, ClimbResult>,
     pub(crate) positions: watch::Receiver<Option<u64>>,
-    /// Set until the first poll.
+    /// The primaries until the first poll, to report a future dropped without being polled.
     unpolled: Option<Arc<Primaries>>,
 }
 
@@ -130,7 +134,8 @@ impl fmt::Debug for Climb {
     }
 }
 
-/// Reports the outcome of an acquisition, or that the caller dropped it.
+/// Reports the outcome of an acquisition to logs and metrics: a cancellation if it is dropped
+/// before the end.
 struct Reported {
     primaries: Arc<Primaries>,
     lock: LockName,
@@ -163,14 +168,16 @@ impl Drop for Reported {
     }
 }
 
-/// An acquisition in progress.
+/// The state of a quorum acquisition in progress.
 struct Climbing {
     ascent: Ascent,
     began: Instant,
-    /// When the caller's wait, or the only try, ends.
+    /// When the caller's wait, or the request timeout of an acquisition that does not wait, ends.
+    /// `None` without a limit.
     end: Option<Instant>,
+    /// The hold at each primary, in list order.
     held: Vec<Option<Step>>,
-    /// The attempts in the primaries' queues.
+    /// The attempts in the queues of primaries, in list order.
     queued: Queues,
     positions: watch::Sender<Option<u64>>,
     /// The last response of each primary.
@@ -233,8 +240,8 @@ impl Climbing {
         self.held.iter().position(Option::is_some)
     }
 
-    /// Whether the queue ahead is so long that most requests in it must hold no lower primary: only
-    /// a few can.
+    /// Returns true if `ahead` waiters at a primary are so many that most of them hold no lower
+    /// primary, because only a few can.
     fn is_crowd(&self, ahead: u64) -> bool {
         ahead > (self.held.len() / 2) as u64
     }
@@ -243,8 +250,9 @@ impl Climbing {
         self.queued.iter().any(Option::is_some)
     }
 
-    /// Waits while holding nothing: in the queues joined so far, or at the first reachable primary.
-    /// Returns `false` if the lock is busy and the request does not wait.
+    /// Waits for the first hold: in the queues joined so far, or at the first reachable primary.
+    /// Returns true if a primary is held, or if no primary can be waited for; false if the lock is
+    /// busy and the request does not wait.
     async fn begin(&mut self) -> Result<bool, LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let lock = self.ascent.request.lock.clone();
@@ -263,7 +271,7 @@ impl Climbing {
             match next(&primaries, Some(&lock), &mut self.queued, None).await {
                 Event::Granted(at, step) => {
                     if self.positions.borrow().is_none() {
-                        // The lock was free there.
+                        // The lock was free at this primary, so no waiters lead others there.
                         primaries.follow_no_lead(&lock, at);
                     }
                     self.take(at, step);
@@ -292,8 +300,9 @@ impl Climbing {
         }
     }
 
-    /// Requests the primaries not yet held: upwards from the lowest held primary, and then
-    /// downwards.
+    /// Requests the lock from the primaries not yet held: upwards from the lowest held primary, and
+    /// then downwards. Waits for `hop` at each. Returns the hold once a majority is held, or `None`
+    /// at the end of the round.
     async fn climb(&mut self, hop: Duration) -> Result<Option<Arc<Hold>>, LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let n = self.held.len();
@@ -340,8 +349,9 @@ impl Climbing {
         }
     }
 
-    /// Waits until this primary is held or refuses, or until the timeout. Returns the hold if a
-    /// majority is held by then.
+    /// Waits until the primary at index `at` grants or refuses the lock, or until the time `until`;
+    /// without an `at`, until any primary grants it. Returns the hold if a majority is held by
+    /// then.
     async fn wait(
         &mut self,
         at: Option<usize>,
@@ -398,7 +408,9 @@ impl Climbing {
         }
     }
 
-    /// Queues at a primary, unless already queued there.
+    /// Queues at the primary at index `at`, unless already queued there. With `is_first`, the
+    /// attempt has the request's own mode, class and options, and reports queue positions to the
+    /// caller.
     fn join(&mut self, at: usize, is_first: bool) {
         let primaries = &self.ascent.primaries;
         let (Some(server), Some(node)) = (primaries.server(at), primaries.members[at].node())
@@ -433,7 +445,8 @@ impl Climbing {
         self.held[at] = Some(step);
     }
 
-    /// Leaves the queues of primaries that are unreachable, or another server by now.
+    /// Leaves the queues of primaries that are unreachable, or that are another server since a
+    /// restart or a loss of data.
     fn drop_stale(&mut self) {
         for (at, place) in self.queued.iter_mut().enumerate() {
             let server = self.ascent.primaries.server(at);
@@ -441,9 +454,9 @@ impl Climbing {
         }
     }
 
-    /// Makes way after a round without a majority, if others wait at a higher primary without a
-    /// lower hold: releases everything for the requests behind, and keeps only the queue position
-    /// there.
+    /// Makes way for others after a round without a majority, if a crowd waits at a higher primary,
+    /// or if this acquisition waits there and has had enough rounds. Releases all holds, and keeps
+    /// only the queue position at that primary. Returns true if it did.
     fn step_aside(&mut self, rounds: u32) -> bool {
         let Some(lowest) = self.lowest_held() else { return false };
         let ahead = |at: &usize| self.queued[*at].as_ref().and_then(Place::ahead);
@@ -459,8 +472,8 @@ impl Climbing {
         true
     }
 
-    /// Releases everything while too few primaries are reachable, and waits: for `store_wait`, or
-    /// for longer if the request was queued.
+    /// Returns at once if enough primaries for a guard are reachable. Otherwise releases everything
+    /// and waits until they are: for `store_wait`, or for longer if the request was queued.
     async fn reach_enough(&mut self) -> Result<(), LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let mut view = primaries.view.subscribe();
@@ -491,7 +504,8 @@ impl Climbing {
         Err(primaries.unreached())
     }
 
-    /// Continues without a refusing primary, unless the refusal is the caller's result.
+    /// Records the failure of the attempt at index `at`, so that the acquisition continues without
+    /// this primary. Returns the error if it is the caller's result.
     fn pass(&mut self, at: usize, failure: Failure, is_first: bool) -> Result<(), LockError> {
         let Failure { error, was_queued } = failure;
         match error.kind() {
@@ -514,8 +528,8 @@ impl Climbing {
         }
     }
 
-    /// Ends a round without enough primaries. Fails if there is no time for another round, or if
-    /// another round cannot succeed.
+    /// Ends a round without enough primaries. Returns an error if there is no time for another
+    /// round, or if another round cannot succeed.
     fn end_round(&mut self) -> Result<(), LockError> {
         let refuses = |told: &&Option<Told>| match told {
             Some(Told::Failed(error)) => !error.is_retryable() && !error.is_outage(),
@@ -530,13 +544,14 @@ impl Climbing {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Returns the error of an acquisition that ended without a majority.
+    /// Returns the error of an acquisition that ended without a majority: a primary's, or
+    /// `Timeout`.
     fn out_of_time(&mut self) -> LockError {
         self.failure().unwrap_or_else(|| LockError::new(LockErrorKind::Timeout))
     }
 
-    /// Returns the last error of a primary, unless enough others have responded: then the lock is
-    /// merely busy.
+    /// Returns the last error of a primary. `None` if enough primaries have responded, because then
+    /// the lock is merely busy.
     fn failure(&mut self) -> Option<LockError> {
         for (place, told) in self.queued.iter_mut().zip(&mut self.told) {
             let Some(place) = place else { continue };
@@ -569,7 +584,9 @@ impl Climbing {
         self.held.iter().flatten().count() >= self.ascent.primaries.wanted()
     }
 
-    /// Confirms these holds: renews each, and draws one more number from each token counter.
+    /// Confirms the holds for which `is_asked` returns true: renews each, and draws another number
+    /// from the primary's token counter. Returns the number of each, by primary; `None` if the
+    /// confirmation failed.
     async fn confirm(
         &self,
         is_asked: impl Fn(&Step) -> bool,
@@ -579,7 +596,8 @@ impl Climbing {
         join_all(asked.map(async |(at, step)| (at, step.guard.confirm().await.ok()))).await
     }
 
-    /// Records the drawn numbers, and releases holds without a number.
+    /// Records the numbers drawn by [`confirm`](Self::confirm), and releases holds without a
+    /// number.
     fn note(&mut self, drawn: Vec<(usize, Option<FencingToken>)>) {
         for (at, drawn) in drawn {
             match (drawn, &mut self.held[at]) {
@@ -589,8 +607,8 @@ impl Climbing {
         }
     }
 
-    /// Creates the guard once the counters of all held primaries have drawn the guard's token, or a
-    /// greater number.
+    /// Creates the hold once the counters of all held primaries have drawn the guard's token, or a
+    /// greater number. Returns `None` if fewer primaries than needed are held by then.
     async fn settle(&mut self) -> Option<Arc<Hold>> {
         let steps = self.held.iter().flatten();
         let token = steps.map(|step| step.guard.fencing_token()).max()?;

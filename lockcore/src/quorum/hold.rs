@@ -1,14 +1,17 @@
-//! A quorum hold: valid while a majority of primaries is certainly held, and repaired meanwhile.
+//! A lock held on a quorum: valid while a majority of primaries certainly hold it. Missing
+//! primaries are acquired meanwhile.
 //!
 //! # Implementation notes
 //!
-//! - Each primary's node renews its hold. A task acquires missing primaries, and reports the loss.
+//! - Each primary's node renews the hold at this primary. A task for each quorum hold acquires
+//!   missing primaries, and reports the loss.
 //! - A lost hold stays lost: a primary acquired later counts only if a majority is certainly held
 //!   at that moment; both are checked under the same mutex. While a majority is certainly held, no
 //!   other guard can be or become valid without a confirmation by these primaries, whatever data
 //!   the later primary has lost.
-//! - The rest of a lost hold is released, because it would block others for nothing. But not before
-//!   the deadline, because guards, which are notified slightly earlier, may still rely on it.
+//! - The primaries that a lost hold still has are released, because they would block others for
+//!   nothing. But not before the deadline, because guards, which are notified slightly earlier, may
+//!   still rely on them.
 //! - A primary acquired later draws a token above the guard's, since the token lower bound includes
 //!   the guard's token. The guard keeps the original token.
 
@@ -38,7 +41,7 @@ use crate::types::options::LockOptions;
 /// How long before the deadline a loss by expiry is reported, at most.
 const LEAD: Duration = Duration::from_millis(100);
 
-/// A quorum hold, shared by its guards.
+/// A quorum hold, shared by all guards that re-entered it. Dropping it releases all primaries.
 pub(crate) struct Hold {
     token: FencingToken,
     waited: Duration,
@@ -49,23 +52,24 @@ pub(crate) struct Hold {
     _counted: Arc<()>,
 }
 
-/// The part shared with the task.
+/// The part of a hold that the task shares.
 struct SharedHold {
     ascent: Ascent,
+    /// When the hold began.
     since: Instant,
-    /// When `max_hold` ends.
+    /// When `max_hold` ends; `None` if the hold is unlimited.
     last: Option<Instant>,
     state: Mutex<State>,
-    /// A primary was acquired.
+    /// Notified when a missing primary was acquired.
     gained: Notify,
     is_loss_reported: AtomicBool,
     lost: CancellationToken,
 }
 
 enum State {
-    /// The holds at the primaries, in list order.
+    /// The hold exists; with the hold at each primary, in list order.
     Held(Vec<Option<Step>>),
-    /// Lost or released; the hold was certain until this time.
+    /// The hold was lost or released. It was certain until this time.
     Ended(Instant),
 }
 
@@ -107,7 +111,7 @@ impl Hold {
         self.shared.ascent.request.demand
     }
 
-    /// Returns the token; none for a read, since concurrent reads would have different tokens.
+    /// Returns the token, or 0 for a read, because concurrent reads would have different tokens.
     pub(crate) fn fencing_token(&self) -> FencingToken {
         match self.demand() {
             Demand::EXCLUSIVE => self.token,
@@ -158,8 +162,8 @@ impl Hold {
         self.shared.deadline(&self.shared.state())
     }
 
-    /// Releases all primaries concurrently. Returns whether the hold lasted until then. Does
-    /// nothing while other guards share the hold.
+    /// Releases all primaries concurrently, and returns an error if the hold did not last until
+    /// then. Does nothing while other guards share the hold.
     pub(crate) fn release(self: Arc<Self>) -> BoxFuture<'static, Result<(), LockError>> {
         let Some(this) = Arc::into_inner(self) else { return ready(Ok(())).boxed() };
         this.give_back().boxed()
@@ -187,7 +191,7 @@ impl Hold {
         }
     }
 
-    /// Keeps all primaries locked until the leases end.
+    /// Ends the hold without a release: all primaries stay locked until the leases end.
     pub(crate) fn leak(&self) {
         for step in self.shared.take() {
             step.guard.leak();
@@ -198,7 +202,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Now, rather than when the task has ended.
+        // Release the primaries now, rather than when the task has ended.
         drop(self.shared.take());
         let SharedHold { ascent, since, .. } = &*self.shared;
         ascent.primaries.observer.ended(self.lock(), &ascent.of, || since.elapsed());
@@ -214,13 +218,14 @@ impl SharedHold {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the certain holds.
+    /// Returns the holds that are certain: not lost, and at a primary that has kept its data.
     fn certain<'a>(&self, held: &'a [Option<Step>]) -> impl Iterator<Item = &'a Step> {
         let steps = self.primaries().members.iter().zip(held);
         steps.filter_map(|(primary, step)| step.as_ref().filter(|step| primary.has(step)))
     }
 
-    /// Whether a majority is certainly held, counting only holds for which `is_so` returns true.
+    /// Returns true if a majority is certainly held, counting only holds for which `is_so` returns
+    /// true.
     fn is_held(&self, state: &State, is_so: impl Fn(&Step) -> bool) -> bool {
         let State::Held(held) = state else { return false };
         let is_over = self.last.is_some_and(|last| Instant::now() >= last);
@@ -228,7 +233,8 @@ impl SharedHold {
         !is_over && certain >= self.primaries().majority()
     }
 
-    /// Returns until when a majority is certain.
+    /// Returns the time until which a majority is certainly held. For an ended hold, this is the
+    /// deadline before the end.
     fn deadline(&self, state: &State) -> Instant {
         let held = match state {
             State::Held(held) => held,
@@ -273,7 +279,8 @@ impl SharedHold {
         primaries.observer.note(&Note::Lost { lock, held, why, of: of.clone() });
     }
 
-    /// Takes the holds out: from now on none is added.
+    /// Ends the hold: returns the holds at the primaries, for the caller to release. From now on no
+    /// primary is added.
     fn take(&self) -> Vec<Step> {
         let mut state = self.state();
         let ended = State::Ended(self.deadline(&state));
@@ -309,18 +316,19 @@ impl SharedHold {
         }
     }
 
-    /// Returns futures that complete when a primary is lost.
+    /// Returns a future for each certain hold, which completes when the hold is lost.
     fn losses(&self) -> Vec<BoxFuture<'_, ()>> {
         let State::Held(held) = &*self.state() else { return Vec::new() };
         self.certain(held).map(|step| step.guard.loss().clone().cancelled_owned().boxed()).collect()
     }
 
-    /// Acquires missing primaries, each independently.
+    /// Acquires missing primaries for as long as the hold lasts, each independently.
     async fn heal(&self) {
         join_all((0..self.primaries().members.len()).map(|at| self.heal_at(at))).await;
     }
 
-    /// Acquires a primary while it is missing: soon, and then once per renewal period.
+    /// Acquires the primary at index `at` whenever it is missing: soon, and then once per renewal
+    /// period.
     async fn heal_at(&self, at: usize) {
         let mut pause = HOP;
         loop {
@@ -332,7 +340,8 @@ impl SharedHold {
         }
     }
 
-    /// Returns the server number of a primary that is reachable and not held.
+    /// Returns the server number of the primary at index `at` if it is reachable and not held;
+    /// otherwise `None`. Drops a hold that is lost there.
     fn missing(&self, at: usize) -> Option<u64> {
         let server = self.primaries().view.borrow().servers[at]?;
         let primary = &self.primaries().members[at];
@@ -346,9 +355,9 @@ impl SharedHold {
         is_missing.then_some(server)
     }
 
-    /// Returns the request to a missing primary. A fixed lease requests the remaining time, and
-    /// waits in the queue meanwhile: nothing else closes the gap, and the attempt ends with the
-    /// guard.
+    /// Returns the request to a missing primary. With a fixed lease it requests the remaining time,
+    /// and waits in the queue meanwhile, because nothing else closes the gap, and the attempt ends
+    /// with the guard. `None` if too little time remains.
     fn request(&self) -> Option<Request> {
         let mut request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
         if request.options.renewal == Renewal::Fixed {

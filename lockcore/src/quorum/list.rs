@@ -1,4 +1,4 @@
-//! The list of quorum primaries.
+//! [`Quorum`], the list of primaries and the settings of a quorum.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use client::{ServersUrl, invalid_url};
 
 use crate::types::error::LockError;
 
-/// The default port of a primary.
+/// The default port of a primary in a URL.
 const PORT: u16 = 6379;
-/// The URL option with the longest lease.
+/// The URL option for the longest lease, in milliseconds.
 const MAX_LEASE_MS: &str = "max_lease_ms=";
 
-/// Independent Redis servers; a lock is held while a majority of servers hold it: see
-/// [`guide::quorum`](crate::guide::quorum).
+/// A list of independent Redis servers, the primaries, for
+/// [`Locks::connect`](crate::Locks::connect). A lock is held while a majority of the servers hold
+/// it: see [`guide::quorum`](crate::guide::quorum).
 ///
-/// Equivalent to `redis+quorum://` and `rediss+quorum://` URLs, see
-/// [`Locks::connect`](crate::Locks::connect):
+/// Equivalent to `redis+quorum://` and `rediss+quorum://` URLs:
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -39,9 +39,9 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// Names the primaries, a server URL each: 3, 5, 7 or 9. All processes must have the same
-    /// addresses, databases and settings in the same order: each primary stores them, and a process
-    /// that differs is refused.
+    /// Creates a quorum of 3, 5, 7 or 9 primaries, each with a server URL. All processes must have
+    /// the same addresses, databases and settings in the same order: each primary stores them, and
+    /// a process that differs is refused.
     pub fn new<S: AsRef<str>>(primaries: impl IntoIterator<Item = S>) -> Self {
         Self {
             primaries: primaries.into_iter().map(|url| url.as_ref().to_owned()).collect(),
@@ -51,10 +51,10 @@ impl Quorum {
         }
     }
 
-    /// Sets the longest lease of a lock: 100 ms to 24 h, 60 s by default. A longer lease is an
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A primary that has restarted or was
-    /// emptied may have lost leases, and counts again once it has run for this time plus, for clock
-    /// drift, 1 % and 1 s.
+    /// Sets the longest lease that a lock may have: 100 ms to 24 h, 60 s by default. A longer lease
+    /// is an [`InvalidOption`](crate::LockErrorKind::InvalidOption). A primary that has restarted
+    /// or was emptied may have lost leases. It counts towards a majority again once it has run for
+    /// this time plus, for clock drift, 1 % and 1 s.
     pub fn max_lease(mut self, max_lease: Duration) -> Self {
         self.max_lease = max_lease;
         self
@@ -69,14 +69,15 @@ impl Quorum {
         self
     }
 
-    /// Assumes that a restart loses no acknowledged data, so that a restarted primary counts at
-    /// once. Only for primaries with `appendfsync always`.
+    /// If `true`, assumes that a restart loses no acknowledged data, so that a restarted primary
+    /// counts towards a majority at once. Only for primaries with `appendfsync always`. Off by
+    /// default.
     pub fn trust_restarts(mut self, trust: bool) -> Self {
         self.trusts_restarts = trust;
         self
     }
 
-    /// Reads a URL: `redis+quorum://` or `rediss+quorum://` and then
+    /// Creates a quorum from a URL: `redis+quorum://` or `rediss+quorum://` and then
     /// `[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]`, with the
     /// longest lease in milliseconds.
     ///
@@ -86,7 +87,8 @@ impl Quorum {
         Self::read(url.as_ref()).unwrap_or_else(|| Err(not_valid()))
     }
 
-    /// As [`from_url`](Self::from_url); `None` for a URL of another kind.
+    /// Creates a quorum from a URL, as [`from_url`](Self::from_url). Returns `None` if the URL has
+    /// another scheme.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
         let servers = ServersUrl::read(url, "quorum", PORT)?;
         Some(servers.and_then(Self::of).ok_or_else(not_valid))
@@ -111,7 +113,7 @@ fn not_valid() -> LockError {
 
 impl fmt::Debug for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // URLs may hold passwords.
+        // Without the URLs, because they may contain passwords.
         f.debug_struct("Quorum")
             .field("primaries", &self.primaries.len())
             .field("max_lease", &self.max_lease)

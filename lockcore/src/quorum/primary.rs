@@ -1,11 +1,11 @@
-//! A quorum primary: when it is reachable, and from when on it counts.
+//! A quorum primary: when it is reachable, and from when on it counts towards a majority.
 //!
 //! # Implementation notes
 //!
 //! - A primary that has restarted or was emptied may have lost holds whose guards are valid. Until
 //!   the leases of such holds are over, the primary does not count, and is treated as unreachable.
-//!   The link reports a restart before a command is sent to the server. An emptied primary refuses
-//!   each acquire from a process that is not aware of it, since the token counter is gone.
+//!   A restart is noticed before a command is sent to the server. An emptied primary refuses each
+//!   acquire from a process that has not noticed, because the token counter is gone.
 //! - The store records the server's time at each check of the server identity and data age, and the
 //!   last check comes after that period is over. So later tokens are above all tokens the server
 //!   may have lost, if the clocks of the primaries differ by less than the longest lease.
@@ -26,21 +26,22 @@ use crate::node::{Node, NodeGuard, until};
 use crate::store::{Links, Standing};
 use crate::types::error::LockError;
 
-/// A primary counts as reachable after this time with connections, and as unreachable after this
-/// time without.
+/// How long a primary must be connected before it is reachable, and disconnected before it is
+/// unreachable.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// The interval of warnings about a primary.
+/// The shortest time between two warnings about the same primary.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// A connected primary, and its server identity and data age unless it refused to report them.
+/// The node of a connected primary, with the server number and the time for which the server has
+/// kept its data. These are `None` if the server did not report them.
 pub(crate) type Connected = (Arc<Node>, Option<Standing>);
 
-/// Connects to a primary.
+/// A function that connects to a primary.
 pub(crate) type Connect =
     Box<dyn Fn() -> BoxFuture<'static, Result<Connected, LockError>> + Send + Sync>;
 
-/// A primary as seen by one process.
+/// A primary as seen by this process, watched by a task until dropped.
 #[derive(Debug)]
 pub(crate) struct Primary {
     shared: Arc<SharedPrimary>,
@@ -48,33 +49,38 @@ pub(crate) struct Primary {
 }
 
 struct SharedPrimary {
+    /// The index of the primary in the list.
     at: usize,
-    /// Unset until the first connection.
+    /// The primary's node; unset until the first connection.
     node: OnceLock<Arc<Node>>,
+    /// How long the primary must have kept its data before it counts.
     quarantine: Duration,
     view: Arc<watch::Sender<View>>,
+    /// Why the primary does not count, if it refuses.
     refusal: Mutex<Refusal>,
 }
 
-/// Why a primary does not count.
+/// Why a primary does not count, and when a warning last said so.
 #[derive(Default)]
 struct Refusal {
     error: Option<LockError>,
-    /// When the last warning was logged.
+    /// When the last warning about the primary was logged.
     warned: Option<Instant>,
 }
 
-/// A hold at one primary.
+/// The lock held at one primary: a part of a quorum hold.
 pub(crate) struct Step {
     pub(crate) guard: NodeGuard,
-    /// The server number, known before the acquire was sent.
+    /// The primary's server number before the acquire was sent. If the primary has another number,
+    /// it may have lost the hold, which then does not count.
     pub(crate) server: u64,
-    /// The last number that the primary's token counter has drawn for the hold.
+    /// The last number drawn from the primary's token counter for this hold, by the grant or by a
+    /// later confirmation.
     pub(crate) drawn: FencingToken,
 }
 
 impl Step {
-    /// Creates the step for a new grant.
+    /// Creates the step for a new grant, whose token is the last number drawn.
     pub(crate) fn new(guard: NodeGuard, server: u64) -> Self {
         let drawn = guard.fencing_token();
         Self { guard, server, drawn }
@@ -82,7 +88,8 @@ impl Step {
 }
 
 impl Primary {
-    /// Watches the primary with this index, on this runtime.
+    /// Starts to watch the primary at index `at`: a task on `runtime` connects to it, and sets the
+    /// server number in `view` while it is reachable and counts.
     pub(crate) fn follow(
         at: usize,
         (connected, connect): (Option<Connected>, Connect),
@@ -92,7 +99,8 @@ impl Primary {
     ) -> Self {
         let (node, refusal) = (OnceLock::new(), Mutex::default());
         let shared = Arc::new(SharedPrimary { at, node, quarantine, view, refusal });
-        // In a process that has just started, the primary is reachable at once.
+        // In a process that has just started, a connected primary is reachable at once, without
+        // `SETTLING`.
         let server = connected.and_then(|connected| shared.begin(connected));
         // Created here, and not in the first poll: the runtime may drop the task before polling it.
         let end = RuntimeEnd(Arc::clone(&shared));
@@ -100,19 +108,20 @@ impl Primary {
         Self { shared, _following: AbortOnDropHandle::new(following) }
     }
 
-    /// Returns the node, once connected.
+    /// Returns the node, or `None` before the first connection.
     pub(crate) fn node(&self) -> Option<&Arc<Node>> {
         self.shared.node.get()
     }
 
-    /// Returns why the primary does not count, if it has refused.
+    /// Returns the error with which the primary refuses to count; `None` if it counts, or if it is
+    /// merely unavailable.
     pub(crate) fn refusal(&self) -> Option<LockError> {
         let error = self.shared.refusal().error.clone()?;
         (error.kind() != LockErrorKind::Unavailable).then_some(error)
     }
 
-    /// Whether the hold is certain, and the primary is not known to have lost data since the
-    /// acquire was sent.
+    /// Returns true if the hold is certain: the guard is not lost, and the primary is not known to
+    /// have lost data since the acquire was sent.
     pub(crate) fn has(&self, step: &Step) -> bool {
         let is_same = |node: &Arc<Node>| node.store.servers() == step.server;
         self.node().is_some_and(is_same) && !step.guard.is_lost()
@@ -140,7 +149,8 @@ impl SharedPrimary {
         }
     }
 
-    /// Stores a connected node. Returns the server number, if the server counts already.
+    /// Stores a connected node. Returns the server number, or `None` if the server does not count
+    /// yet.
     fn begin(&self, (node, standing): Connected) -> Option<u64> {
         let _ = self.node.set(node);
         let counts = standing.filter(|standing| standing.age >= self.quarantine);
@@ -185,8 +195,8 @@ impl SharedPrimary {
         }
     }
 
-    /// Completes once the primary has been connected for a while, and all leases it may have lost
-    /// are over. Returns the server number.
+    /// Completes once the primary has been connected for [`SETTLING`], and all leases it may have
+    /// lost are over. Returns the server number.
     async fn settled(&self, node: &Arc<Node>) -> u64 {
         sleep(SETTLING).await;
         let mut watched: Option<(u64, Instant)> = None;
@@ -223,7 +233,8 @@ impl SharedPrimary {
         }
     }
 
-    /// Completes when the primary is unreachable, or another server.
+    /// Completes when the primary has been disconnected for [`SETTLING`], or is another server
+    /// because it restarted or lost data.
     async fn until_over(&self, node: &Arc<Node>, server: u64, links: &mut Links) {
         let mut down_since = None;
         while node.store.servers() == server {
@@ -241,7 +252,8 @@ impl SharedPrimary {
     }
 }
 
-/// Closes the view when the runtime drops the task, so that nothing waits for a primary any more.
+/// Closes the view when dropped, with the task, so that nothing waits for a primary after the
+/// runtime has ended.
 struct RuntimeEnd(Arc<SharedPrimary>);
 
 impl Drop for RuntimeEnd {

@@ -1,4 +1,4 @@
-//! An acquisition's attempts in the primaries' queues.
+//! The queue positions of a quorum acquisition: an attempt at each primary where it waits.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,38 +18,42 @@ pub(super) type Queues = Vec<Option<Place>>;
 /// An attempt in a primary's queue.
 pub(super) struct Place {
     pub(super) attempt: Pin<Box<Attempt>>,
-    /// The server number before the request was sent.
+    /// The primary's server number when the request was sent. If the primary has another number, it
+    /// has restarted or lost data, and the attempt is dropped.
     pub(super) server: u64,
 }
 
 impl Place {
-    /// Returns the number of waiters ahead, once the primary has replied.
+    /// Returns the number of waiters ahead of this attempt, or `None` until the primary has queued
+    /// it.
     pub(super) fn ahead(&self) -> Option<u64> {
         self.attempt.position()
     }
 }
 
-/// A primary's error.
+/// The failure of an attempt at a primary.
 pub(super) struct Failure {
     pub(super) error: LockError,
-    /// Whether the request had a queue position.
+    /// True if the attempt had a queue position before.
     pub(super) was_queued: bool,
 }
 
-/// What ends a wait.
+/// What ends a wait in the queues of the primaries.
 pub(super) enum Event {
+    /// The primary with this index has granted the lock.
     Granted(usize, Step),
-    /// The lock is busy, and the request does not wait.
+    /// An attempt found the lock busy, and the request does not wait.
     Busy,
-    /// An attempt failed, queued or not.
+    /// The attempt at the primary with this index failed, whether it was queued or not.
     Failed(usize, Failure),
-    /// Too few primaries are reachable, a primary with an attempt is no longer reachable, or the
-    /// lock has another lead to queue at, too.
+    /// Too few primaries are reachable for a guard; a primary with an attempt is unreachable or
+    /// another server; or the lock has a lead at which the acquisition has to queue, too.
     Changed,
     Late,
 }
 
-/// Returns the next event in these queues, until `end`; a new lead of `lock` is an event, too.
+/// Returns the next event in these queues, or [`Event::Late`] at `end`. If `lock` is set, a new
+/// lead of this lock is an event, too.
 pub(super) async fn next(
     primaries: &Primaries,
     lock: Option<&LockName>,

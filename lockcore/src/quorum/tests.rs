@@ -1,4 +1,4 @@
-//! Locks by a majority of in-memory stores.
+//! Tests of locks on a quorum of in-memory stores.
 
 mod dice;
 mod network;
@@ -19,12 +19,12 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Awaits a future that must end by itself, and not only when the test is stopped.
+/// Awaits a future that must complete by itself, within two minutes of virtual time.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(ms(120_000), future).await.expect("it ends")
 }
 
-/// Returns the primaries at which the name is held.
+/// Returns the indices of the primaries at which the name is held.
 async fn held_at(network: &Network) -> Vec<usize> {
     let mut held = Vec::new();
     for (at, store) in network.primaries.iter().enumerate() {
@@ -68,7 +68,7 @@ async fn a_hold_is_healed_to_all_primaries_and_released_at_all() {
     assert!(held_at(&network).await.is_empty());
 }
 
-/// Deletes the key at one primary, like an eviction.
+/// Releases the lock by force at one primary, as if the server had evicted the key.
 async fn evict(network: &Network, primary: usize) {
     let operator = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
     operator.force_release("k").await.expect("an answer");
@@ -122,8 +122,8 @@ async fn a_fixed_lease_waits_for_a_busy_primary_and_leaves_its_queue_with_the_gu
     }
 }
 
-/// Returns the error of a wait where these primaries refuse, and a stranger holds the other higher
-/// ones.
+/// Returns the error of a wait where the primaries in `full` refuse, and a stranger holds the other
+/// primaries but the first.
 async fn refused_at(full: &[usize]) -> LockErrorKind {
     let mut network = Network::new(3, 23);
     let process = network.start();
@@ -141,7 +141,7 @@ async fn refused_at(full: &[usize]) -> LockErrorKind {
 async fn a_wait_that_ends_where_a_majority_has_answered_is_a_timeout() {
     assert_eq!(refused_at(&[2]).await, LockErrorKind::Timeout);
     assert_eq!(refused_at(&[1]).await, LockErrorKind::Timeout);
-    // Without a majority, the state of the lock is unknown.
+    // Without responses from a majority, the state of the lock is unknown.
     assert_eq!(refused_at(&[1, 2]).await, LockErrorKind::OutOfMemory);
 }
 
@@ -196,7 +196,7 @@ async fn a_hold_of_too_few_primaries_is_lost_before_another_one_begins() {
         deadline = guard.deadline();
         sleep(ms(10)).await;
     }
-    // Reported a hundredth of the lease before the deadline, and not much sooner.
+    // The loss is reported a hundredth of the lease before the deadline, and not much sooner.
     let left = deadline.saturating_duration_since(Instant::now());
     assert!(deadline > Instant::now() && left < ms(200), "{left:?}");
     let next = soon(waiting).await.expect("no panic").expect("granted");
@@ -206,7 +206,7 @@ async fn a_hold_of_too_few_primaries_is_lost_before_another_one_begins() {
     next.release().await.expect("held");
 }
 
-/// One process holds 0 and 1, and another reaches only 1 and 2.
+/// Starts two processes. One holds primaries 0 and 1, and the other reaches only 1 and 2.
 async fn two_majorities() -> (Network, usize, LockGuard, usize) {
     let mut network = Network::new(3, 5);
     let (one, other) = (network.start(), network.start());
@@ -271,7 +271,7 @@ async fn a_primary_whose_clock_is_set_back_counts_once_it_was_watched_for_the_lo
     guard.release().await.expect("held");
 }
 
-/// Locks another name, from a process that knows no other primary.
+/// Locks another name at one primary, from a process that uses no other primary.
 async fn stranger(network: &Network, primary: usize) {
     let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
     drop(stranger.lock("another").await.expect("free"));
@@ -320,7 +320,7 @@ async fn a_try_that_holds_the_first_primary_alone_is_none() {
     let mut network = Network::new(3, 17);
     let (one, other) = (network.start(), network.start());
     for primary in [1, 2] {
-        // Like a hold that cannot be released.
+        // A hold that nobody releases, like the hold of a dead process.
         let store = &network.primaries[primary];
         let stranger = Locks::builder().on_memory(store).expect("options");
         stranger.lock("k").await.expect("free").leak();

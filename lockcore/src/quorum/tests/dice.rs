@@ -23,7 +23,7 @@ impl Dice {
         Duration::from_millis(from + self.below(to - from + 1))
     }
 
-    /// Returns an independent sequence.
+    /// Creates an independent sequence, seeded by this sequence.
     pub(super) fn split(&mut self) -> Self {
         Self(self.below(u64::MAX))
     }

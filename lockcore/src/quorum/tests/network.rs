@@ -1,5 +1,5 @@
-//! Processes and primaries on a network that a test disturbs: in-memory stores behind connections
-//! that take time and can be cut, in tokio's paused time.
+//! Processes and primaries on a network that a test disturbs. The primaries are in-memory stores;
+//! the connections to them take time and can be cut. All in tokio's paused time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) struct Network {
     dice: Dice,
 }
 
-/// One process.
+/// A process: a `Locks`, and the connection to each primary.
 pub(super) struct Process {
     pub(super) locks: Locks,
     wires: Vec<Wire>,
@@ -55,20 +55,21 @@ impl Network {
         Self { spare, ..self }
     }
 
-    /// Starts another process. Returns the process number.
+    /// Starts another process. Returns the process number, which identifies it in the other
+    /// methods.
     pub(super) fn start(&mut self) -> usize {
         let list: Vec<usize> = (0..self.primaries.len()).collect();
         self.start_with(&list)
     }
 
-    /// Starts another process, with the primaries in this order.
+    /// Starts another process, which lists the primaries in this order. Returns the process number.
     pub(super) fn start_with(&mut self, list: &[usize]) -> usize {
         let id = NodeId::from(u128::from(self.dice.below(u64::MAX)) + 1);
         let seen = Arc::default();
         // The walks check who is served, however long a primary does not count.
         let builder =
             Locks::builder().label("process").lease(MAX_LEASE).store_wait(Duration::from_secs(300));
-        // Quorum primaries form no batches.
+        // Quorum primaries have no batches.
         let builder = builder.run_limit(1);
         let mut wires = Vec::new();
         let connect = |at: &usize| -> (Option<Connected>, Connect) {
@@ -103,7 +104,7 @@ impl Network {
         &self.processes[process].locks
     }
 
-    /// Restarts a primary, with or without its data.
+    /// Restarts a primary, which keeps its data if `keeps` is true.
     pub(super) fn restart(&mut self, primary: usize, keeps: bool) {
         self.primaries[primary].restart(keeps);
         for process in &self.processes {
@@ -111,7 +112,8 @@ impl Network {
         }
     }
 
-    /// Cuts a process off from a primary. The process notices at once, or by a timeout.
+    /// Cuts the connection from a process to a primary. The process notices at once if
+    /// `is_noticed`, otherwise by a timeout.
     pub(super) fn cut(&self, process: usize, primary: usize, is_noticed: bool) {
         self.processes[process].wires[primary].cut(is_noticed);
     }
@@ -124,12 +126,12 @@ impl Network {
         }
     }
 
-    /// Makes a primary refuse the acquires of a process.
+    /// Makes a primary refuse the acquires of a process, as if out of memory.
     pub(super) fn fill(&self, process: usize, primary: usize) {
         self.processes[process].wires[primary].state().refused = Some(0);
     }
 
-    /// Returns how many acquires of a process a full primary has refused.
+    /// Returns how many acquires of a process the primary has refused since [`fill`](Self::fill).
     pub(super) fn refused(&self, process: usize, primary: usize) -> usize {
         self.processes[process].wires[primary].state().refused.unwrap_or(0)
     }
@@ -162,21 +164,24 @@ struct SharedWire {
 }
 
 struct WireState {
-    /// The connection number.
+    /// The number of the present connection, raised when it is cut or replaced. Requests and
+    /// messages of an earlier connection are lost.
     connection: u64,
-    /// The server number, as of the last connect or reply.
+    /// The primary's server number, as of the last connect or reply.
     server: u64,
     is_cut: bool,
     is_dead: bool,
-    /// The number of acquires that the server has refused, if it refuses them as if out of memory.
+    /// If set, the primary refuses acquires as if out of memory. The value is the number refused so
+    /// far.
     refused: Option<usize>,
     dice: Dice,
-    /// When the last request, reply and message arrive.
+    /// When the last request, the last reply and the last message arrive.
     last: [Instant; 3],
 }
 
 impl WireState {
-    /// Returns when something sent now arrives: never before the predecessor.
+    /// Returns when something sent at `from` arrives: after everything sent before. `way` is 0 for
+    /// a request, 1 for a reply, 2 for a message.
     fn arrival(&mut self, way: usize, from: Instant) -> Instant {
         let at = (from + self.dice.ms(1, 4)).max(self.last[way] + Duration::from_millis(1));
         self.last[way] = at;
@@ -230,7 +235,7 @@ impl Wire {
         });
     }
 
-    /// Closes the connection, and opens another soon unless it is cut.
+    /// Closes the connection, and opens another after some milliseconds unless the link is cut.
     fn reconnect(&self) {
         let mut state = self.state();
         state.connection += 1;
@@ -291,7 +296,7 @@ impl Wire {
         answered.boxed()
     }
 
-    /// Records the labels of requests that arrive for the first time.
+    /// Records the labels of acquires that arrive for the first time, if this primary records them.
     fn arrive(&self, command: &Command) {
         let Command::Acquire { members, .. } = command else { return };
         let Some(arrivals) = self.arrivals().clone() else { return };
@@ -369,7 +374,7 @@ impl Store for Wire {
     }
 }
 
-/// Forwards messages while the connection is open.
+/// Forwards messages from a primary to a process while the connection is open.
 struct Filter {
     /// Weak: the wire owns the store, and the store owns this filter.
     wire: Weak<SharedWire>,

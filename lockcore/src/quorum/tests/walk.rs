@@ -18,7 +18,7 @@ use super::network::{MAX_LEASE, Network};
 use crate::api::guard::LockGuard;
 use crate::api::locks::Locks;
 
-/// Long enough to serve every request after the last fault.
+/// The time in which every request must be served after the last fault.
 const CALM: Duration = Duration::from_secs(300);
 
 /// All live guards, in the order of creation.
@@ -62,7 +62,7 @@ impl Ledger {
     }
 }
 
-/// Acquires and releases until the walk is over.
+/// Acquires and releases the lock in a loop until the walk is over, with random waits and holds.
 async fn act(locks: Locks, ledger: Arc<Ledger>, name: String, mut dice: Dice) {
     let mut number = 0;
     while !ledger.is_over.load(Ordering::Relaxed) {
@@ -73,7 +73,7 @@ async fn act(locks: Locks, ledger: Arc<Ledger>, name: String, mut dice: Dice) {
         let acquired = match dice.below(10) {
             0 => request.try_lock().await.map(|guard| guard.ok_or(())),
             1 | 2 => request.wait(dice.ms(1, 3_000)).lock().await.map(Ok),
-            // Dropped at some point.
+            // The acquisition is dropped at a random point.
             3 | 4 => match timeout(dice.ms(0, 400), request.lock()).await {
                 Ok(acquired) => acquired.map(Ok),
                 Err(_) => continue,
@@ -100,7 +100,7 @@ async fn act(locks: Locks, ledger: Arc<Ledger>, name: String, mut dice: Dice) {
     }
 }
 
-/// The faults of a walk, and whether links stay cut at its end.
+/// The kinds of faults in a walk, and whether links stay cut at its end.
 #[derive(Clone, Copy, PartialEq)]
 enum Faults {
     None,
@@ -204,8 +204,8 @@ impl Walk {
         self.ledger.handed_out.load(Ordering::Relaxed)
     }
 
-    /// After the longest lease, no process waits or holds at any primary. A killed process is shown
-    /// in queues until it has been silent for 15 s.
+    /// Checks that no process waits or holds at any primary after the longest lease. A killed
+    /// process is shown in queues until it has been silent for 15 s.
     async fn nothing_is_left(&self) {
         sleep(2 * MAX_LEASE).await;
         let killed = self.ledger.killed.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -221,7 +221,7 @@ impl Walk {
     }
 }
 
-/// Runs one walk in virtual time. Returns the number of guards.
+/// Runs one walk in virtual time, and checks the laws. Returns the number of guards.
 fn walk(n: usize, processes: usize, faults: Faults, seed: u64) -> usize {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");

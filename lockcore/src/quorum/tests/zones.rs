@@ -13,18 +13,18 @@ use super::network::{MAX_LEASE, Network};
 use crate::api::locks::Locks;
 use crate::types::error::LockError;
 
-/// How long the load lasts.
+/// How long each zone sends requests.
 const LOAD: Duration = Duration::from_secs(60);
-/// When the zones have learned of each other.
+/// The time after which the zones have learned of each other. Earlier waits are not checked.
 const LEARNED: Duration = Duration::from_secs(15);
-/// The longest wait of a request; far above any bound here.
+/// The wait limit of each request, far above any bound here.
 const WAIT: Duration = Duration::from_secs(40);
 /// The longest time from one guard to the next, beside the hold: a few trips over the network.
 const HAND_OVER: Duration = Duration::from_millis(40);
 /// The longest hop.
 const HOP: Duration = Duration::from_secs(1);
 
-/// Processes in one zone: the reachable primaries, and the number of concurrent requests.
+/// A zone: the primaries that its processes reach, and the number of concurrent requests.
 type Zone = (&'static [usize], usize);
 
 /// The results of the requests from one zone.
@@ -67,15 +67,16 @@ fn note(served: &Mutex<Served>, waited: Duration, error: Option<&LockError>) {
     }
 }
 
-/// The requests of each caller, sent one after the other.
+/// The requests of each caller, sent one after the other: how long each holds the lock, and how
+/// many of four are reads.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     hold: Duration,
     readers_of_four: usize,
 }
 
-/// Runs the load of these zones on one lock. Each zone has two processes, if it has several
-/// requests. Also returns whether any process follows a lead.
+/// Runs the load of these zones on one lock; each zone has two processes. Returns the results by
+/// zone, and true if any process follows a lead.
 fn run(n: usize, zones: &[Zone], load: Load, seed: u64) -> (Vec<Served>, bool) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
