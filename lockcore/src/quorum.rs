@@ -93,8 +93,8 @@ pub(crate) struct Primaries {
     /// reachable.
     refusals: RefusalPace,
     runtime: Handle,
-    /// Each acquisition in progress has a clone of `waiting` and each hold a clone of `holding`, so
-    /// the reference counts are the numbers of both.
+    /// Counts the acquisitions in progress, each of which has a clone. In the same way, `holding`
+    /// counts the holds.
     waiting: Arc<()>,
     holding: Arc<()>,
 }
@@ -107,11 +107,13 @@ pub(crate) type Leads = HashMap<LockName, usize>;
 /// The maximum number of locks with a lead. Beyond it, all leads are forgotten.
 const MOST_LEADS: usize = 1_000;
 
-/// The primaries that are reachable and count, and whether they are enough.
+/// The primaries that are reachable and count towards a majority, and whether they are enough for a
+/// guard.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
-    /// The server number of each primary, in list order; `None` if it is unreachable or does not
-    /// count.
+    /// The server number of each primary, in list order; `None` if the primary is unreachable or
+    /// does not count towards a majority. After a restart or a loss of data, a primary has another
+    /// number.
     servers: Vec<Option<u64>>,
     /// The number of primaries a new guard needs: a majority plus `spare`.
     wanted: usize,
@@ -128,7 +130,7 @@ impl View {
     }
 
     /// Sets the server number of the primary at index `at`; `None` if it is unreachable or does not
-    /// count.
+    /// count towards a majority.
     fn set(&mut self, at: usize, server: Option<u64>) {
         self.servers[at] = server;
         self.lacking = match self.reached() >= self.wanted {
@@ -205,7 +207,7 @@ impl Primaries {
     }
 
     /// Returns the server number of the primary at index `at`, or `None` if it is unreachable or
-    /// does not count.
+    /// does not count towards a majority.
     fn server(&self, at: usize) -> Option<u64> {
         self.view.borrow().servers[at]
     }
@@ -384,8 +386,8 @@ impl Terms {
         Ok(())
     }
 
-    /// Returns how long a restarted or emptied primary must run before it counts: until every lease
-    /// it may have lost is over, with a margin for clock drift.
+    /// Returns how long a restarted or emptied primary must run before it counts towards a
+    /// majority: until every lease it may have lost is over, with a margin for clock drift.
     fn quarantine(&self) -> Duration {
         self.max_lease + self.max_lease / 100 + Duration::from_secs(1)
     }

@@ -64,9 +64,9 @@ impl Acquire {
     /// this position and re-enqueues. Waiters served since then are not subtracted, so the number
     /// is an upper bound. It includes [batch](crate::LocksBuilder::run_limit) members still to be
     /// served by their process, and up to a second longer if that is another process, because
-    /// processes report served members once a second. The requests that keep queue entries alive
-    /// return no position, because a rank costs the server a look at the queue for each waiter:
-    /// [`inspect`](crate::Locks::inspect) shows the current queue.
+    /// processes report served members once a second. For the current queue, use
+    /// [`inspect`](crate::Locks::inspect): the requests that keep queue entries alive return no
+    /// position, because the server would have to search the queue for each waiter.
     pub fn position(&self) -> Option<u64> {
         self.acquisition.position()
     }

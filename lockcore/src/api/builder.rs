@@ -141,9 +141,9 @@ impl LocksBuilder {
     }
 
     /// Sets a prefix for all lock names, so that no name from a request can be a key outside the
-    /// namespace: the name `order:42` is stored as `namespace:order:42`. 1 to 64 bytes, without
-    /// colon, braces, percent sign or control characters; none by default. A restricted Redis user
-    /// needs access to all keys of the namespace; connecting checks this.
+    /// namespace: in the namespace `shop`, the name `order:42` is stored as `shop:order:42`. 1 to
+    /// 64 bytes, without colon, braces, percent sign or control characters; none by default. A
+    /// restricted Redis user needs access to all keys of the namespace; connecting checks this.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.namespace = Some(Arc::from(namespace.as_ref()));
         self
@@ -291,8 +291,8 @@ impl LocksBuilder {
     /// limited.
     ///
     /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of a single lock; `max_waiting`
-    /// bounds the memory of all waits, where names come from requests: each wait costs about 1.5 kB
-    /// here, 1.9 kB with a separate task, and 200 bytes on the server.
+    /// bounds the memory of all waits, where names come from requests. Each wait costs about 1.5 kB
+    /// in this process, 1.9 kB with a separate task, and 200 bytes on the server.
     pub fn max_waiting(mut self, attempts: u32) -> Self {
         self.max_waiting = attempts;
         self

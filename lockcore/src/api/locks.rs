@@ -150,7 +150,7 @@ impl Locks {
     }
 
     /// Creates a request for the lock, to set options such as the lease or the longest wait before
-    /// it is acquired. An invalid key is an error of the acquisition, such as
+    /// it is acquired. An invalid `key` is reported when the request is acquired, for example by
     /// [`LockRequest::lock`].
     pub fn key(&self, key: impl IntoKey) -> LockRequest {
         LockRequest::new(&self.backend, self.name(key))

@@ -17,8 +17,8 @@ use crate::types::error::LockError;
 use crate::types::options::{LockOptions, Wait};
 
 /// A builder for a single acquisition with custom options; made by
-/// [`Locks::key`](crate::Locks::key). A method such as [`lock`](Self::lock) or
-/// [`try_read`](Self::try_read) acquires. An option not set here has the
+/// [`Locks::key`](crate::Locks::key). Set options, and then acquire by a method such as
+/// [`lock`](Self::lock) or [`try_read`](Self::try_read). An option not set here has the
 /// [default](crate::LocksBuilder::defaults) of the `Locks`.
 ///
 /// ```

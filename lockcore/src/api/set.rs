@@ -274,7 +274,7 @@ impl LockSet {
         any_lost(&self.guards).await;
     }
 
-    /// Releases all locks, and reports by its result whether all were held until then.
+    /// Releases all locks. Returns `Ok` if all were held until then.
     ///
     /// # Errors
     /// [`Lost`](LockErrorKind::Lost) if any lock was lost before its release; else the first other

@@ -191,8 +191,8 @@ impl Heat {
 }
 
 impl Table {
-    /// Returns the present hour, which begins with the first refusal or wait in it. `now` is the
-    /// time since the creation of the [`Heat`].
+    /// Returns the entry of the present hour, which is added if missing. `now` is the time since
+    /// the creation of the [`Heat`].
     fn hour(&mut self, now: Duration) -> &mut Hour {
         let number = now.as_secs() / HOUR.as_secs();
         if self.hours.back().is_none_or(|last| last.number < number) {

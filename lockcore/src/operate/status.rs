@@ -14,8 +14,8 @@ pub struct Status {
     /// connected; on a [quorum](crate::guide::quorum), while as many primaries are reachable as a
     /// guard needs.
     pub commands: Connection,
-    /// The state of the connection on which messages about grants arrive; on a Redis Cluster and on
-    /// a quorum, up as for commands.
+    /// The state of the connection on which messages about grants arrive. On a Redis Cluster and on
+    /// a quorum, it is up under the same conditions as for commands.
     pub subscription: Connection,
     /// The number of acquisitions without an outcome yet.
     pub waiting: usize,

@@ -10,11 +10,11 @@
 //!   next primary, and keeps the queue position. A *round* tries all primaries once. The hop
 //!   doubles each round, up to a second, for networks with longer round trips.
 //! - *No deadlock.* An acquisition waits without a timeout only while it holds nothing, or at a
-//!   primary below all primaries that it holds, when it needs every remaining primary. So whoever
-//!   it waits for holds a primary below the lowest primary that it holds. Along a chain of such
-//!   waits, the lowest held primary falls, and the chain ends with a guard, or with an acquisition
-//!   that waits for a hop. Before such a wait, an acquisition leaves all queues below, where a
-//!   grant would become a lower hold.
+//!   primary below all primaries that it holds, when it needs every remaining primary. So the
+//!   acquisition it waits for has a lower lowest held primary. Along a chain of such waits, the
+//!   lowest held primary falls, and the chain ends with a guard, or with an acquisition that waits
+//!   for a hop. Before such a wait, an acquisition leaves all queues below, where a grant would
+//!   become a lower hold.
 //! - *No starvation.* Each queue is FIFO, and whoever reaches the head leaves the primary within
 //!   bounded time: the lowest primary after a hop at each other primary, or after a hold; any other
 //!   primary after the waits below. A round without a majority leads to a queue position at a
@@ -92,7 +92,8 @@ type ClimbResult = Result<Option<Arc<Hold>>, LockError>;
 pub(crate) struct Climb {
     running: BoxFuture<'static, ClimbResult>,
     pub(crate) positions: watch::Receiver<Option<u64>>,
-    /// The primaries until the first poll, to report a future dropped without being polled.
+    /// The primaries, to report a future that is dropped without being polled; `None` after the
+    /// first poll.
     unpolled: Option<Arc<Primaries>>,
 }
 

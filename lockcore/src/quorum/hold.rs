@@ -38,7 +38,7 @@ use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 use crate::types::options::LockOptions;
 
-/// How long before the deadline a loss by expiry is reported, at most.
+/// The longest time between the report of a loss by expiry and the deadline.
 const LEAD: Duration = Duration::from_millis(100);
 
 /// A quorum hold, shared by all guards that re-entered it. Dropping it releases all primaries.

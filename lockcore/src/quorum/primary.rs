@@ -53,7 +53,7 @@ struct SharedPrimary {
     at: usize,
     /// The primary's node; unset until the first connection.
     node: OnceLock<Arc<Node>>,
-    /// How long the primary must have kept its data before it counts.
+    /// How long the primary must have kept its data before it counts towards a majority.
     quarantine: Duration,
     view: Arc<watch::Sender<View>>,
     /// Why the primary does not count, if it refuses.
@@ -167,7 +167,8 @@ impl SharedPrimary {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records why the primary does not count, and logs a warning once per interval.
+    /// Records the error as the reason why the primary does not count, and logs a warning unless
+    /// one was logged within the last [`WARNING`] interval.
     fn refused(&self, error: LockError) {
         let mut refusal = self.refusal();
         if refusal.warned.is_none_or(|warned| warned.elapsed() >= WARNING) {

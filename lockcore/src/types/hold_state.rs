@@ -1,6 +1,7 @@
 //! The state of a hold.
 
-/// The state of a hold, as known to the guard.
+/// The state of a hold, as far as the guard knows without asking the server; returned by
+/// [`LockGuard::state`](crate::LockGuard::state).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldState {
     /// The lock is held: as of the last request, the server is connected and has confirmed the last
