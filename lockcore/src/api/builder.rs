@@ -38,7 +38,8 @@ use client::Provider;
 #[cfg(feature = "redis")]
 use client::Tls;
 
-/// Enough for most of the benefit. A loss costs at most this many queue positions.
+/// The default maximum batch size: enough for most of the benefit. A lost hold costs the waiters in
+/// the batch at most this many queue positions.
 const RUN_LIMIT: u32 = 32;
 
 /// The shortest default `store_wait` over Sentinel and on a Redis Cluster: longer than a failover.
@@ -87,7 +88,8 @@ pub struct LocksBuilder {
     connect_timeout: Duration,
     max_waiting: u32,
     redisson_peers: bool,
-    /// `None` is the default limit. Quorums and queues shared with JVMs have no batches.
+    /// The maximum batch size; `None` for the default. Quorums and queues shared with JVMs have no
+    /// batches.
     run_limit: Option<u32>,
     trace_links: Option<Arc<dyn TraceLinks>>,
     #[cfg(feature = "redis")]

@@ -24,8 +24,8 @@ pub struct Status {
     /// The number of holds that end and waiters that leave, until the server has confirmed it; on a
     /// quorum, over all primaries.
     pub releasing: usize,
-    /// The number of queue positions lost by waiters since the node began; on a quorum, over all
-    /// primaries.
+    /// The number of times that a waiter lost its queue position, for example by a failover, since
+    /// this `Locks` was built; on a quorum, over all primaries.
     pub places_lost: u64,
     /// The servers that keep the locks, with their connections: the primary; on a Redis Cluster and
     /// on a quorum, all primaries that this `Locks` has connected to. Empty for an in-memory store.

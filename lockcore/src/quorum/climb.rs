@@ -181,7 +181,7 @@ struct Climbing {
     /// The attempts in the queues of primaries, in list order.
     queued: Queues,
     positions: watch::Sender<Option<u64>>,
-    /// The last response of each primary.
+    /// The last response of each primary, in list order; `None` before the first response.
     told: Vec<Option<Told>>,
 }
 

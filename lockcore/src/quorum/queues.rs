@@ -12,10 +12,10 @@ use super::{Leads, Primaries, View};
 use crate::node::{Attempt, until};
 use crate::types::error::LockError;
 
-/// The attempt at each primary.
+/// The attempt at each primary, in list order; `None` where the acquisition does not wait.
 pub(super) type Queues = Vec<Option<Place>>;
 
-/// An attempt in a primary's queue.
+/// An attempt at a primary, which usually waits in the queue there.
 pub(super) struct Place {
     pub(super) attempt: Pin<Box<Attempt>>,
     /// The primary's server number when the request was sent. If the primary has another number, it
@@ -89,7 +89,8 @@ pub(super) async fn next(
     });
     tokio::select! {
         biased;
-        // First: outside a runtime, the attempt's panic explains the mistake, unlike a timer's.
+        // Poll the attempts first, because outside a runtime their panic explains the mistake,
+        // unlike a timer's.
         event = told => event,
         _ = view.wait_for(is_away) => Event::Changed,
         _ = leads.wait_for(has_moved) => Event::Changed,
