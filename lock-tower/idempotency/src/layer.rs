@@ -287,8 +287,8 @@ impl IdempotencyLayer {
 
     /// Calls `decides`, under the lock, for a request if an earlier attempt with its key began and
     /// left no response. The function can ask the payment provider whether it knows the key. The
-    /// returned [`Decision`] is to run the handler, to refuse the request, or to send a given
-    /// response.
+    /// returned [`Decision`](crate::Decision) is to run the handler, to refuse the request, or to
+    /// send a given response.
     ///
     /// ```
     /// # fn example(layer: lock_idempotency::IdempotencyLayer) -> lock_idempotency::IdempotencyLayer {
