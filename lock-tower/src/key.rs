@@ -1,4 +1,4 @@
-//! The keys of requests: extractors, which read the keys, and the errors that refuse a request.
+//! The keys of requests: extractors that read the keys, and the errors that refuse a request.
 
 mod clash;
 mod demand;
@@ -89,14 +89,14 @@ impl<Req, E: ExtractKey<Req> + ?Sized> ExtractKey<Req> for Arc<E> {
     }
 }
 
-/// Extracts keys with the extractor inside the box, which can be chosen at run time.
+/// Extracts keys with the extractor inside the box, for example one chosen at run time.
 impl<Req> ExtractKey<Req> for Box<dyn ExtractKey<Req> + Send + Sync> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         (**self).extract_key(request)
     }
 }
 
-/// Methods for every extractor, which change its keys or how these are locked.
+/// Methods for every extractor that change the keys, or how the keys are locked.
 pub trait ExtractKeyExt: Sized {
     /// Puts `prefix:` before every key, so that the keys of different uses cannot be equal.
     ///
@@ -150,8 +150,9 @@ pub trait ExtractKeyExt: Sized {
         WithDemand::new(Demand::EXCLUSIVE, self)
     }
 
-    /// Acquires `count` permits of each key, of which at most `limit` are in use at the same time;
-    /// see [`Keys::permits`]. `limit` is a number, or a closure that reads it from the request.
+    /// Acquires `count` permits of each key. At most `limit` permits of a key are in use at the
+    /// same time; see [`Keys::permits`]. `limit` is a number, or a closure that reads it from the
+    /// request.
     ///
     /// ```
     /// use lock_tower::{ExtractKeyExt, LockLayer};

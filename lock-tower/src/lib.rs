@@ -54,10 +54,10 @@
 //! [`HttpLockLayer::permits`] makes a layer with permits: at most *n* requests per key run at a
 //! time, until the body ends.
 //!
-//! Take `LockScopeLayer` if the key is known only further inside: path parameters, a session, the
-//! body. The extractors of lock-axum (`Locked`, `lock_by`) need this layer. Under an
-//! `HttpLockLayer` alone they respond 500, because that layer keeps only the locks that it acquires
-//! itself.
+//! Take `LockScopeLayer` if the key is known only inside the layer, by an extractor or a handler:
+//! from path parameters, a session, the body. The extractors of lock-axum (`Locked`, `lock_by`)
+//! need this layer. Under an `HttpLockLayer` alone they respond 500, because that layer keeps only
+//! the locks that it acquires itself.
 //!
 //! The rest of this page describes the layers that read the key. Behind a `LockScopeLayer` the same
 //! applies from the moment when the handler requests a lock.

@@ -34,7 +34,7 @@ pub(crate) struct AcquireKeys {
     class: Option<Box<str>>,
     /// True if the request is refused at once when its wait would probably be too long.
     refuses_early: bool,
-    /// When the wait ends at the latest, whatever wait the options set.
+    /// The latest time at which the wait ends, whatever maximum wait the options set.
     deadline: Option<Instant>,
     /// When the first acquire began. The maximum wait is measured from here, because it covers all
     /// keys together.
@@ -51,8 +51,8 @@ pub(crate) struct AcquireKeys {
     acquire: Option<Acquire>,
     /// The number of waiters ahead when the request was queued; for several locks, the largest.
     position: Option<u64>,
-    /// A future for each acquired lock, which completes when the lock is lost. Watched while the
-    /// request waits for the next lock.
+    /// Futures that complete when an acquired lock is lost, one for each. Watched while the request
+    /// waits for the next lock.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
@@ -250,7 +250,8 @@ fn shared(
     }
 }
 
-/// Returns the rest of the maximum wait. The first call sets `began`.
+/// Returns how much of the maximum `wait` is left. `began` is when the wait for the first key
+/// began, and is set by the first call.
 fn remaining(wait: Duration, began: &mut Option<Instant>) -> Duration {
     match began {
         Some(began) => wait.saturating_sub(began.elapsed()),

@@ -64,7 +64,7 @@ impl<F> Detached<F> {
 }
 
 impl<F: Future> Detached<F> {
-    /// Runs the future to its end. Returns `None` if a lock under [`OnLost::Stop`] was lost: then
+    /// Runs the future to the end. Returns `None` if a lock under [`OnLost::Stop`] was lost: then
     /// the future is dropped.
     pub(crate) async fn finish(self) -> Option<F::Output> {
         let Self { future, keepers } = self;
@@ -78,7 +78,7 @@ impl<F: Future> Detached<F> {
     }
 }
 
-/// Runs `future` in a separate task that keeps the locks of `keepers`, and returns its output.
+/// Runs `future` in a separate task that keeps the locks of `keepers`, and returns the output.
 ///
 /// # Errors
 /// `Lost` if the future was stopped because a lock was lost.
@@ -93,7 +93,7 @@ where
     }
 }
 
-/// Returns the output of a finished task; `None` if the runtime cancelled the task at its shutdown.
+/// Returns the output of a finished task; `None` if the runtime cancelled the task at shutdown.
 /// A panic of the task is resumed here.
 pub(crate) fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
     match task {

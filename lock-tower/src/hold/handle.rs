@@ -1,4 +1,4 @@
-//! `LockHandle`, through which a handler reads and releases its lock.
+//! `LockHandle`, with which a handler reads and releases its lock.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -20,7 +20,8 @@ pub(crate) struct Place {
     waiters: Waiters,
     /// The number of requests on the connection that may wait.
     limit: usize,
-    /// Completes when the current acquire is queued; `None` before the first poll.
+    /// A future that completes when the current acquire is queued on the store; `None` before the
+    /// first poll.
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
     /// True if `waiters` includes this request.
     is_counted: bool,

@@ -17,7 +17,7 @@ use crate::refusal::LockError;
 pub(crate) struct HoldRecord {
     /// The number, within the request, of the layer that releases this lock.
     pub(crate) layer: usize,
-    /// The position in the request's order of acquisition: later locks have higher numbers.
+    /// The position of this lock among all locks of the request: later locks have higher numbers.
     pub(crate) number: usize,
     pub(crate) key: LockKey,
     pub(crate) demand: Demand,

@@ -52,11 +52,13 @@ struct RegistryState {
     layers: usize,
     /// The number of locks that the request has acquired so far, including released locks.
     acquired: usize,
-    /// The layers for which locks can still be acquired further inside.
+    /// The open layers (`LockScopeLayer`), for which extractors and handlers can still acquire
+    /// locks.
     scopes: Vec<LayerScope>,
 }
 
-/// A layer whose locks are acquired further inside (`LockScopeLayer`), until its response is ready.
+/// A `LockScopeLayer` whose response is not ready yet, so that extractors and handlers can still
+/// acquire locks for it.
 #[derive(Debug)]
 struct LayerScope {
     layer: usize,
@@ -70,7 +72,7 @@ struct LayerScope {
 }
 
 impl HoldRegistry {
-    /// Counts another layer of the request, and returns its number.
+    /// Counts another layer of the request, and returns the number of this layer.
     pub(crate) fn add_layer(&self) -> usize {
         let mut inner = self.lock();
         inner.layers += 1;
@@ -103,7 +105,7 @@ impl HoldRegistry {
         Some(())
     }
 
-    /// Adds a granted lock, which this layer will release.
+    /// Adds a granted lock, to be released by this layer.
     pub(crate) fn add(&self, layer: usize, granted: Granted, config: &Config) -> Location {
         self.insert(&mut self.lock(), layer, granted, config)
     }
@@ -143,9 +145,10 @@ impl HoldRegistry {
         Some(held)
     }
 
-    /// Returns true if this layer has locks that its future does not watch yet, and marks them as
-    /// watched. Stores the task's waker, which is woken when another lock is added. For a layer
-    /// without a scope, which adds its locks before it runs, returns `is_first`.
+    /// Returns true if this layer has locks that the layer's future does not watch yet, and marks
+    /// them as watched. Stores the task's waker, which is woken when another lock is added. A layer
+    /// without a scope (`HttpLockLayer`) adds all locks before it watches any, so the method then
+    /// returns `is_first`.
     pub(crate) fn is_unwatched(&self, layer: usize, is_first: bool, cx: &Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let mut inner = self.lock();

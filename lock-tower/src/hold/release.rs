@@ -31,7 +31,7 @@ pub(crate) struct Releasing {
     first: Option<Release>,
     rest: Vec<Release>,
     lasted: Lasted,
-    /// The timer for [`LIMIT`]; `None` until it is needed.
+    /// The timer that ends this wait after [`LIMIT`]; `None` until it is started.
     #[pin]
     limit: Option<Sleep>,
 }

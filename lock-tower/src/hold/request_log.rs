@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::refusal::LockError;
 
-/// The outcome of a request served without its lock, because the layer fails open in an outage.
+/// The outcome of a request served without its lock, under `fail_open` in an outage.
 const UNLOCKED: &str = "unlocked";
 
 /// The times and the outcome of one request. Dropping this value emits the event, so that every
@@ -20,11 +20,12 @@ pub(crate) struct RequestLog {
     asked: Instant,
     /// The time waited for all locks; `None` until the first wait is over.
     waited: Option<Duration>,
-    /// The time of the first grant, and its fencing token.
+    /// The time and the fencing token of the first grant.
     granted: Option<(Instant, u64)>,
     /// The number of waiters ahead when the request was queued; for several locks, the largest.
     position: Option<u64>,
-    /// The outcome so far: `cancelled` until the request is served or refused.
+    /// How the request ended, as the event reports it: `cancelled` until the request is served or
+    /// refused.
     outcome: &'static str,
 }
 
@@ -77,8 +78,8 @@ impl RequestLog {
         }
     }
 
-    /// Records and logs that the request is served without the lock, because the store is
-    /// unavailable and the layer fails open.
+    /// Records and logs that the request is served without the lock, under `fail_open` in an
+    /// outage.
     pub(crate) fn unlocked(&mut self, error: &LockError) {
         self.outcome = UNLOCKED;
         tracing::warn!(%error, "serving a request without its lock");

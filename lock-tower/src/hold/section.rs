@@ -72,11 +72,11 @@ pub(crate) struct End<T, E> {
     pub(crate) layer_holds: LayerHolds,
 }
 
-/// Why a section has no output.
+/// The reason why a section ended without an output.
 pub(crate) enum Failure<E> {
-    /// The work itself failed with this error, which is returned unchanged.
+    /// The work itself failed with this error. It is returned unchanged.
     Inner(E),
-    /// The layer refuses the request: the work was not started, or its result is invalid because a
+    /// The layer refuses the request: the work was not started, or the result is invalid because a
     /// lock was lost.
     Refused(LockError),
 }
@@ -106,7 +106,8 @@ enum SectionState<W: Work> {
     Running {
         #[pin]
         work: W,
-        /// Declared after the work, so that it is dropped later.
+        /// The locks under which the work runs. Declared after the work, so that the work is
+        /// dropped before the locks are released.
         layer_holds: Option<LayerHolds>,
     },
     Releasing {
@@ -196,7 +197,7 @@ impl<W: Work> Section<W> {
     }
 }
 
-/// Polls the work. The step is `None` if a lost lock stops the work, or makes its result invalid.
+/// Polls the work. The step is `None` if a lost lock stops the work, or invalidates the result.
 fn poll_work<W: Work>(
     work: Pin<&mut W>,
     layer_holds: &LayerHolds,

@@ -31,8 +31,8 @@ enum LockBodyKind<B: Body> {
     Refusal(Option<Bytes>),
     /// The body of the inner service, without a lock.
     Open(#[pin] B),
-    /// The body of the inner service, which keeps the lock. Boxed, so that the other and more
-    /// frequent kinds stay small.
+    /// The body of the inner service, with the lock. Boxed, so that the other and more frequent
+    /// kinds stay small.
     Held(Pin<Box<HeldBody<B>>>),
 }
 

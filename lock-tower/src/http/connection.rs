@@ -1,4 +1,4 @@
-//! Client connections, which several requests may share.
+//! Client connections that several requests may share.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -22,7 +22,7 @@ use crate::hold::place::{Place, Waiters};
 pub struct Connection(Waiters);
 
 impl Connection {
-    /// Creates the value for a new connection, on which no request waits.
+    /// Creates the value for a new connection without waiting requests.
     pub fn new() -> Self {
         Self(Arc::new(AtomicUsize::new(0)))
     }
@@ -33,14 +33,14 @@ impl Connection {
         if version >= Version::HTTP_2 { extensions.get() } else { None }
     }
 
-    /// Returns a slot for one more request on this connection, of which at most `limit` may wait.
+    /// Returns a slot for one more request on this connection. At most `limit` requests may wait.
     pub(crate) fn place(&self, limit: usize) -> Place {
         Place::new(Arc::clone(&self.0), limit)
     }
 }
 
-/// Makes a service per connection, which puts a [`Connection`] into the extensions of its requests.
-/// Give this service to a server, such as `axum::serve`.
+/// Makes a service for each connection, and so puts a [`Connection`] into the extensions of all
+/// requests. Give it to a server, such as `axum::serve`.
 ///
 /// ```
 /// # use axum::Router;
@@ -76,8 +76,8 @@ impl<S: Clone, T> Service<T> for PerConnection<S> {
     }
 }
 
-/// A service for a single client connection, which puts the same [`Connection`] into the extensions
-/// of all requests. Clones serve the same connection.
+/// A service for a single client connection: all requests receive the same [`Connection`] in their
+/// extensions. Clones serve the same connection.
 #[derive(Debug, Clone)]
 pub struct InConnection<S> {
     inner: S,
@@ -85,7 +85,7 @@ pub struct InConnection<S> {
 }
 
 impl<S> InConnection<S> {
-    /// Creates a service for a new connection, which passes requests on to `inner`.
+    /// Creates a service for a new connection. It passes requests on to `inner`.
     pub fn new(inner: S) -> Self {
         Self { inner, connection: Connection::new() }
     }

@@ -58,9 +58,10 @@ const SHARE: usize = 64 << 10;
 /// How much memory, in bytes, the bodies of waiting requests may take.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
-    /// The bound for a single request.
+    /// The bound for the body of a single request.
     pub(crate) each: usize,
-    /// The bound for all requests of a layer and its clones together, beyond their shares.
+    /// The bound for all requests of a layer and its clones together. The first [`SHARE`] bytes of
+    /// each request are not included.
     total: Arc<Total>,
 }
 
@@ -105,7 +106,7 @@ impl Beyond {
     }
 }
 
-/// A part of a body that was read ahead, copied into memory of its own.
+/// A part of a body that was read ahead, copied into separate memory.
 enum Piece<E> {
     Data(Vec<u8>),
     Trailers(HeaderMap),
@@ -130,7 +131,7 @@ fn header_cost((name, value): (&HeaderName, &HeaderValue)) -> usize {
 
 /// A request body, with the part that was read ahead of the handler.
 pub(crate) struct ReadAhead<B: Body> {
-    /// The part read ahead, which the handler has not read yet.
+    /// The part that was read ahead and has not been read by the handler.
     pieces: VecDeque<Piece<B::Error>>,
     /// The part of the body that is not read yet; `None` once the body has ended.
     rest: Option<Pin<Box<B>>>,
@@ -213,7 +214,8 @@ impl<B: Body> ReadAhead<B> {
         }
     }
 
-    /// Returns a value that changes whenever a frame arrives or the body ends.
+    /// Returns the number of pieces read ahead, and true if the body has not ended. The values
+    /// change whenever a frame arrives or the body ends.
     pub(crate) fn progress(&self) -> (usize, bool) {
         (self.pieces.len(), self.rest.is_some())
     }

@@ -53,7 +53,7 @@ pub(crate) struct Scope {
     caller: Caller,
     /// The request's connection, if several requests may share it.
     connection: Option<Connection>,
-    /// The request body, which is read during a wait; `None` if it is empty.
+    /// The request body, to be read during a wait; `None` if it is empty.
     body: Option<Arc<dyn PollAhead>>,
     /// The registry of all locks of the request.
     holds: Arc<HoldRegistry>,
@@ -63,8 +63,8 @@ pub(crate) struct Scope {
 }
 
 impl RequestLocks {
-    /// Returns the value that the [`LockScopeLayer`](crate::LockScopeLayer) has put into the
-    /// request's extensions.
+    /// Returns the `RequestLocks` that a [`LockScopeLayer`](crate::LockScopeLayer) has put into
+    /// these request extensions.
     ///
     /// # Errors
     /// [`Misconfigured`](crate::Cause::Misconfigured) if no
@@ -79,12 +79,12 @@ impl RequestLocks {
         })
     }
 
-    /// Waits for the locks of `keys`, which the layer then holds until the response. A lock that
-    /// the request holds already is shared.
+    /// Waits for the locks of `keys`. The layer then holds them until the response. A lock that the
+    /// request holds already is shared.
     ///
-    /// Returns the handles in the order of acquisition, which is sorted by lock name. There is at
-    /// least one handle. Put the last handle into the request's extensions for handlers that look
-    /// for a [`LockHandle`] there.
+    /// Returns the handles in the order of acquisition: sorted by lock name. There is at least one
+    /// handle. Put the last handle into the request's extensions for handlers that look for a
+    /// [`LockHandle`] there.
     ///
     /// Two locks acquired in two calls can deadlock with a request that acquires them in the
     /// opposite order, until one of the waits times out. Request both in one call.
@@ -148,7 +148,7 @@ impl RequestLocks {
         detached.map_err(|error| self.refused(error))
     }
 
-    /// Returns the layer's [`Refusals`], which turn errors into responses.
+    /// Returns the layer's [`Refusals`], to turn errors into responses.
     pub fn refusals(&self) -> &Refusals {
         &self.scope.response_options.refusals
     }

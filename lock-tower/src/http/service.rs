@@ -22,8 +22,8 @@ use crate::lock::locking::Locking;
 
 /// An HTTP service behind a lock; made by [`HttpLockLayer`](crate::HttpLockLayer).
 ///
-/// The service is always ready. The inner service is made ready *after* the lock is acquired, so
-/// that requests waiting for a key occupy none of its capacity.
+/// This service is always ready. The inner service is made ready *after* the lock is acquired, so
+/// that requests waiting for a key take no capacity from the inner service.
 pub struct HttpLock<S, K> {
     inner: S,
     config: Arc<Config>,

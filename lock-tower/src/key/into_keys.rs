@@ -17,7 +17,7 @@ pub trait IntoKeys {
     /// Converts the value into the keys to lock, or into `None` for a request without a lock.
     ///
     /// # Errors
-    /// The [`KeyError`] in the value, which refuses the request.
+    /// A [`KeyError`] if the value contains an error: the request is refused.
     fn into_keys(self) -> Result<Option<Keys>, KeyError>;
 }
 

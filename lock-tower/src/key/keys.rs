@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use crate::key::KeyError;
 use crate::options::Options;
 
-/// The keys to lock for one request, and options for this request, which take precedence over the
+/// The keys to lock for one request, and options for this request. They override the
 /// layer's options.
 ///
 /// ```
@@ -77,7 +77,7 @@ impl Keys {
         Self::of(Name::Text(name.into()))
     }
 
-    /// Creates keys with one key, which has already been checked.
+    /// Creates keys with one key that has already been checked.
     pub fn key(key: LockKey) -> Self {
         Self::of(Name::Key(key))
     }
@@ -128,9 +128,9 @@ impl Keys {
         self.demand(Demand::EXCLUSIVE)
     }
 
-    /// Acquires `count` permits of each name added so far, of which at most `limit` are in use at
-    /// the same time. See [`LockRequest::permits`](lockcore::LockRequest::permits). If a name
-    /// already has a different demand, the request is refused, as for [`read`](Self::read).
+    /// Acquires `count` permits of each name added so far. At most `limit` permits of a name are in
+    /// use at the same time. See [`LockRequest::permits`](lockcore::LockRequest::permits). If a
+    /// name already has a different demand, the request is refused, as for [`read`](Self::read).
     ///
     /// A `count` of 0 or above `limit`, or a `limit` of 2^30 or more, refuses the request as
     /// [`Misconfigured`](crate::Cause::Misconfigured), and nothing is sent.
@@ -288,7 +288,7 @@ impl Keys {
     }
 }
 
-/// The checked keys of a request, and its options.
+/// The checked keys and the options of a request.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) keys: Sorted,
@@ -296,12 +296,12 @@ pub(crate) struct Resolved {
     pub(crate) label: Option<Box<str>>,
     pub(crate) class: Option<Box<str>>,
     pub(crate) refuses_early: Option<bool>,
-    /// When the wait ends at the latest, whatever wait the options set.
+    /// The latest time at which the wait ends, whatever maximum wait the options set.
     pub(crate) deadline: Option<Instant>,
 }
 
-/// Keys in the order of acquisition, which is the same in every process, so that requests do not
-/// deadlock.
+/// Keys in the order of acquisition. The order is the same in every process, so that requests do
+/// not deadlock.
 #[derive(Debug)]
 pub(crate) struct Sorted {
     next: Option<KeyDemand>,
@@ -332,7 +332,7 @@ fn each_once(sorted: Vec<KeyDemand>) -> Result<Vec<KeyDemand>, KeyError> {
 }
 
 /// Joins the demands for a name that is requested twice in the same call. Permits with the same
-/// limit are added up, and equal demands are one.
+/// limit are added up, and two equal demands become one.
 ///
 /// # Errors
 /// A clash for all other demands, and for more permits than the limit.

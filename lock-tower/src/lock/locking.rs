@@ -84,8 +84,8 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
 
 impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
     /// Calls the inner service for a request without a lock. A ready service is called in place,
-    /// without a clone. A service that is not ready is moved into the future, because it keeps its
-    /// position in its own queue; a fresh clone replaces it.
+    /// without a clone. A service that is not ready moves into the future, because it may already
+    /// have a position in a queue for readiness; a fresh clone replaces it.
     #[inline(always)]
     fn pass(inner: &mut S, request: Req, outlives: fn(&S::Response, &LayerHolds) -> bool) -> Self {
         match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
@@ -95,7 +95,7 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
         }
     }
 
-    /// Moves a service that is not ready into a section, which calls it later. A separate function,
+    /// Moves a service that is not ready into a section that calls it later. A separate function,
     /// so that `pass` stays small.
     #[cold]
     fn pass_later(
@@ -110,8 +110,8 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
 }
 
 impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
-    /// Polls the inner future of a request without a lock. Returns `None` for all other requests,
-    /// which need [`poll`](Self::poll).
+    /// Polls the inner future of a request without a lock. Returns `None` for all other requests:
+    /// these need [`poll`](Self::poll).
     #[inline(always)]
     pub(crate) fn poll_passing(
         self: Pin<&mut Self>,
@@ -197,7 +197,7 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
     }
 }
 
-/// Returns the end of a request without a lock, which has the inner service's result.
+/// Returns the end of a request without a lock, with the inner service's result.
 fn over<T, E>(result: Result<T, E>) -> End<T, E> {
     End { result: result.map_err(Failure::Inner), layer_holds: LayerHolds::default() }
 }

@@ -1,4 +1,4 @@
-//! The service of the layer for any request type.
+//! The service of `LockLayer`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::refusal::LockError;
 
 /// A service behind a lock; made by [`LockLayer`](crate::LockLayer).
 ///
-/// The service is always ready. The inner service is made ready *after* the lock is acquired, so
-/// that requests waiting for a key occupy none of its capacity.
+/// This service is always ready. The inner service is made ready *after* the lock is acquired, so
+/// that requests waiting for a key take no capacity from the inner service.
 pub struct Lock<S, K, C = ()> {
     inner: S,
     config: Arc<Config>,

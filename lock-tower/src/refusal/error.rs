@@ -30,7 +30,7 @@ use crate::key::{Clash, KeyError};
 #[derive(Debug, Clone)]
 pub struct LockError {
     reason: Reason,
-    /// The options of the layer that refuses the request, which render the response; `None` if the
+    /// The options of the layer that refuses the request, for rendering the response; `None` if the
     /// layer is unknown.
     #[cfg(feature = "http")]
     pub(super) response_options: Option<Arc<ResponseOptions>>,
@@ -92,7 +92,7 @@ pub enum Cause {
     /// process is shutting down.
     Unavailable,
     /// A lock of the request was lost. Either the request was still waiting for another lock, and
-    /// the handler did not begin; or the handler was running, and its effects are unknown.
+    /// the handler did not begin; or the handler was running, and the effects are unknown.
     Lost,
     /// The request lacks a required key, or the key cannot name a lock.
     BadKey,
@@ -116,7 +116,8 @@ impl LockError {
         }
     }
 
-    /// Sets the options of the layer that refuses the request, which render the response.
+    /// Sets the options of the layer that refuses the request, so that the response is rendered
+    /// with them.
     #[cfg(feature = "http")]
     pub(crate) fn answered_by(self, response_options: &Arc<ResponseOptions>) -> Self {
         Self { response_options: Some(Arc::clone(response_options)), ..self }

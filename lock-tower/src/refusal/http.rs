@@ -90,9 +90,10 @@ impl Refusals {
         self
     }
 
-    /// Makes refusals in gRPC format: status 200, with [`grpc_trailers`](LockError::grpc_trailers)
-    /// in the headers, or at the end of a body whose lock is lost. A layer refuses a gRPC-Web
-    /// request in gRPC-Web format, with the trailers in the body.
+    /// Sets the format of refusals to gRPC: status 200, with
+    /// [`grpc_trailers`](LockError::grpc_trailers) in the headers, or at the end of a body whose
+    /// lock is lost. A layer refuses a gRPC-Web request in gRPC-Web format, with the trailers in
+    /// the body.
     pub fn grpc(mut self) -> Self {
         self.format = Format::Grpc(Dialect::Grpc);
         self
@@ -115,7 +116,7 @@ impl Refusals {
         Some(Self { format, statuses: self.statuses.clone() })
     }
 
-    /// Makes refusals with the closure `respond`, instead of problem+json.
+    /// Sets the closure that makes the responses for refusals, instead of problem+json.
     pub fn respond_with<F>(mut self, respond: F) -> Self
     where
         F: Fn(&LockError) -> Response<Bytes> + Send + Sync + 'static,

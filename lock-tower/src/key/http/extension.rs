@@ -1,4 +1,4 @@
-//! An extractor for a key from an extension, which an outer layer has set.
+//! An extractor for a key from an extension that an outer layer has set.
 
 use std::any::type_name;
 use std::fmt;
