@@ -121,9 +121,10 @@ pub trait ExtractKeyExt: Sized {
         http::ForMethods::new(methods, self)
     }
 
-    /// Locks for reading in requests with these HTTP methods, and exclusively in all other
-    /// requests. Readers of a key run together, a request with an exclusive lock runs alone, and
-    /// all wait in one queue in order of arrival. See [`Keys::read`] and [`Keys::write`].
+    /// Takes a read lock for requests with these HTTP methods, and an exclusive lock for all other
+    /// requests. Requests with read locks run together, a request with an exclusive lock runs
+    /// alone, and all wait in one queue in order of arrival. See [`Keys::read`] and
+    /// [`Keys::write`].
     ///
     /// ```
     /// use http::Method;

@@ -92,7 +92,7 @@ impl LayerHolds {
         self.any(HoldRecord::ends_with_its_layer)
     }
 
-    /// Returns true if a lock was lost, and the layer stops work at a loss.
+    /// Returns true if a lock of this layer was lost, and the layer is set to [`OnLost::Stop`].
     pub(crate) fn stops(&self) -> bool {
         self.stops_on_loss() && self.any(HoldRecord::is_lost)
     }
@@ -116,7 +116,7 @@ impl LayerHolds {
     }
 
     /// Begins to release all locks of this layer, and returns a future for the end of the release.
-    /// Returns `None` if the response does not wait for it.
+    /// Returns `None` if the response does not wait for the release.
     pub(crate) fn release(&mut self) -> Option<Releasing> {
         let guards = self.holds.take()?.remove_layer(self.layer);
         let is_awaited = !self.config.as_ref()?.release_in_background;

@@ -100,7 +100,8 @@ pub(crate) enum Beyond {
 }
 
 impl Beyond {
-    /// Returns the rule for this HTTP version: from HTTP/2 on, requests share the connection.
+    /// Returns what happens in this HTTP version: [`Refuse`](Self::Refuse) from HTTP/2 on, because
+    /// requests share the connection, and [`Stop`](Self::Stop) before.
     pub(crate) fn of(version: Version) -> Self {
         if version >= Version::HTTP_2 { Self::Refuse } else { Self::Stop }
     }

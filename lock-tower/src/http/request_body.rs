@@ -30,7 +30,7 @@ enum RequestBodyKind<B: Body> {
     Open(#[pin] B),
     /// The layer reads the body ahead, before it calls the inner service.
     Ahead(Box<ReadAhead<B>>),
-    /// Locks acquired further inside read the body ahead, at the same time as the handler.
+    /// A lock wait in an extractor or handler may read the body ahead of the handler.
     Shared(Reading<B>),
     /// A placeholder while the kind changes.
     Moving,
@@ -41,8 +41,8 @@ impl<B: Body> RequestBody<B> {
         Self { kind: RequestBodyKind::Open(body) }
     }
 
-    /// Creates a body that can be read ahead by lock waits further inside, and a handle with which
-    /// they do so.
+    /// Creates a body that a lock wait in an extractor or handler can read ahead, and a handle for
+    /// doing so.
     pub(crate) fn shared(
         body: B,
         bounds: &ReadBounds,

@@ -81,7 +81,7 @@ impl<K, C> LockLayer<K, C> {
     /// stored.
     ///
     /// With a closure, or without this option, a second layer with the same key does not find the
-    /// handle: it waits for this layer's lock until the wait times out.
+    /// handle. The second layer then waits for this layer's lock until the wait times out.
     pub fn carry<D>(self, carry: D) -> LockLayer<K, D> {
         LockLayer { config: self.config, key: self.key, carry }
     }

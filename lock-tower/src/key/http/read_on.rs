@@ -1,12 +1,12 @@
-//! An extractor that locks for reading in requests with selected HTTP methods.
+//! An extractor that takes read locks for requests with selected HTTP methods.
 
 use http::{Method, Request};
 use lockcore::Demand;
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// An extractor that locks for reading in requests with selected HTTP methods, and exclusively in
-/// all others; made by [`read_on`](crate::ExtractKeyExt::read_on).
+/// An extractor that takes read locks for requests with selected HTTP methods, and exclusive locks
+/// for all others; made by [`read_on`](crate::ExtractKeyExt::read_on).
 #[derive(Debug, Clone)]
 pub struct ReadOn<E> {
     methods: Vec<Method>,
