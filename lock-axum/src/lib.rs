@@ -200,7 +200,7 @@
 //! | `json` | [`Lockable`] for `Json` | yes |
 //! | `query` | [`Lockable`] for `Query` | yes |
 //! | `redis` | lockcore's: `Locks::connect` | yes |
-//! | `deadpool` | lockcore's: `LocksBuilder::from_pool`; includes `redis` | yes |
+//! | `deadpool` | lockcore's: `LocksBuilder::from_pool`; includes `redis` | no |
 //! | `tls`, `redisson`, `metrics`, `serde` | lockcore's | no |
 //!
 //! [lockcore]: https://docs.rs/lockcore

@@ -58,14 +58,14 @@
 //! | feature | content |
 //! |---|---|
 //! | `redis` (default) | the Redis store: [`Locks::connect`], also with a client of `redis` 1.x |
-//! | `deadpool` (default) | [`Locks::connect`] with a configuration of `deadpool_redis` 0.23, [`LocksBuilder::from_pool`]; includes `redis` |
+//! | `deadpool` | [`Locks::connect`] with a configuration of `deadpool_redis` 0.23, [`LocksBuilder::from_pool`]; includes `redis` |
 //! | `tls` | `rediss://`, with rustls; see [`guide::redis`]; includes `redis` |
 //! | `redisson` | one queue with JVM services: [`LocksBuilder::redisson_peers`] |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `serde` | [`LockOptions`] and [`FencingToken`] in configuration files and messages |
 //!
 //! [`Locks::in_memory`] needs no server and no feature. If you use nothing else, set
-//! `default-features = false`, which builds neither `redis` nor `deadpool-redis`.
+//! `default-features = false`, which builds no `redis`.
 // On docs.rs, each item shows the feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
