@@ -2,6 +2,8 @@
 //!
 //! In reading order: [`choosing`], [`keys`], [`leases`], [`fencing`], [`cancellation`],
 //! [`overload`], [`runtimes`], [`redis`], [`quorum`], [`observability`], [`alerts`], [`testing`].
+//! The repository's `docs/README.md` lists these among all chapters: from a first service in ten
+//! minutes, before them, to running it, after them.
 
 #[doc = include_str!("guide/choosing.md")]
 pub mod choosing {}
