@@ -96,6 +96,11 @@ pub use watcher::Watcher;
 #[doc = include_str!("../../lock-axum/dashboard/README.md")]
 pub struct Readme;
 
+/// The first chapter's examples, which have to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/ten-minutes.md")]
+pub struct TenMinutes;
+
 /// The examples of the recipes, which have to compile.
 #[cfg(doctest)]
 pub mod recipes {
