@@ -19,6 +19,7 @@
 //! | acquire | the command that takes a lock or queues for it | [`Command::Acquire`] |
 //! | attempt | a caller's try to acquire, from its begin to its outcome | [`node::Request`] |
 //! | batch | consecutive waiters of a node that are granted a lock as one hold | `run`, [`MAX_RUN`] |
+//! | claim | the short lease of a handed-off lock, until the first renewal | [`claim_ms`] |
 //! | clock, moment | server time in µs since the epoch; the node's own time | [`node::Moment`] |
 //! | command | what a node asks of a lock, as a value | [`Command`] |
 //! | demand | how much of a name is requested: everything, a read, permits | [`Demand`] |
@@ -31,7 +32,6 @@
 //! | fence | keeps attempts behind a fast acquire of the same lock | `node::fence` |
 //! | fencing token | a number that rises with each grant of a name | [`FencingToken`] |
 //! | flag | what a command has to read beside the lock key: a queue, tombstones | [`queue::Mark`] |
-//! | grace lease | the short lease of a handed-off lock, until the first renewal | [`claim_ms`] |
 //! | grant | the server gives a lock to a member | [`Grant`] |
 //! | hand-off | a release that grants the lock to the next waiter | |
 //! | hold, holder | a granted lock until its release or expiry, and its member | |
