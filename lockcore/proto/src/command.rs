@@ -1,4 +1,5 @@
-//! Commands and replies as values: the common vocabulary of node, stores and protocols.
+//! Commands that a node sends to a lock, and the server's replies, as plain values. The node, the
+//! stores and the layouts share these types.
 
 use std::num::NonZeroU32;
 
@@ -10,81 +11,92 @@ use super::reply::{
 use crate::error::StoreError;
 use crate::member::Member;
 
-/// A command on a lock.
+/// A command that a node sends to the server for one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Acquires the demands of a node's members, or queues for them: member by member, in this
-    /// order and in a single step.
+    /// Acquires the lock for members of a node, or queues the members. The server handles all
+    /// members in a single step, in this order.
     Acquire {
         /// The members.
         members: Vec<Member>,
-        /// Whether the members may queue.
+        /// Whether members that cannot be granted at once are queued or refused.
         mode: Mode,
-        /// The most live waiters in the queue.
+        /// The maximum queue length: further members are refused as [`Full`](Acquired::Full).
+        /// Waiters of dead nodes are removed first.
         queue_limit: u32,
     },
-    /// Releases a hold.
+    /// Ends a hold, and grants the lock to the next waiters.
     Release {
         /// The holder.
         member: Member,
     },
-    /// Extends a node's holds to their full leases.
+    /// Extends the lease of each of these holds of a node to its full length again.
     Renew {
         /// The holders.
         members: Vec<Member>,
     },
-    /// Extends a node's hold to the full lease and returns the token: for a hold that has not
-    /// been handed out yet.
+    /// Extends a hold's lease to its full length again and returns the fencing token. A node
+    /// confirms a granted lock before it hands the guard to the caller, if the lease may be nearly
+    /// over or the token is unknown.
     Confirm {
         /// The holder.
         member: Member,
     },
-    /// Lowers a hold's weight: a write becomes a read. A batch's hold becomes the hold of the
-    /// served member, even if the weight stays the same.
+    /// Lowers a hold's weight, as in a downgrade from a lock to a read. If the hold belongs to a
+    /// batch, it becomes the hold of the member that is served now, even if the weight stays the
+    /// same.
     Reduce {
-        /// The holder, by the name of the hold.
+        /// The member under which the server stores the hold. For a batch this may be an earlier
+        /// member of the batch.
         member: Member,
-        /// The id of the served member within the hold: the holder's own id outside a batch.
+        /// The id of the member that is served now and keeps the hold; outside a batch, the id of
+        /// `member`.
         served: u64,
-        /// The new weight; never raises the weight.
+        /// The new weight. A value above the present weight changes nothing.
         weight: NonZeroU32,
-        /// The batch members that still wait, in order: they return to the front of the queue.
+        /// The ids of the batch members that have not been served yet, in order. They return to the
+        /// front of the queue.
         back: Vec<u64>,
     },
-    /// Keeps a node's waiters alive.
+    /// Extends the time until which the server believes the node's waiters alive, and returns the
+    /// state of each. Waiters without touches are skipped, and their locks are granted to others.
     Touch {
-        /// The waiters.
+        /// The waiting members of the node.
         members: Vec<Member>,
     },
-    /// Removes a node's members from the queue, or releases their holds.
+    /// Removes members of a node from the queue. A member that was granted the lock in the meantime
+    /// releases it.
     Leave {
-        /// The members.
+        /// The members to remove.
         leaving: Vec<Leaving>,
     },
-    /// Drops a single hold, or all holds, of any node.
+    /// Ends a hold of any node, or all holds, without the holder's consent. The nodes of the
+    /// holders are notified.
     ForceRelease {
-        /// The holder; `None` for all.
+        /// The holder whose hold ends; `None` ends all holds.
         member: Option<Member>,
     },
-    /// Reads the holders and the queue.
+    /// Reads the holders and the queue for operators; changes neither.
     Inspect {
-        /// How many waiters to skip at the queue's head.
+        /// The number of waiters at the head of the queue that are left out of the reply.
         from: u32,
-        /// The most waiters, and the most holders, to read.
+        /// The maximum number of waiters in the reply, and likewise of holders.
         most: NonZeroU32,
     },
 }
 
 impl Command {
-    /// Reads all holders and the whole queue.
+    /// The command that reads all holders and the whole queue.
     pub const INSPECT: Self = Self::Inspect { from: 0, most: NonZeroU32::MAX };
 
-    /// Reduces a hold outside a batch.
+    /// Creates the command that lowers the weight of `member`'s hold to `weight`. The hold must not
+    /// belong to a batch.
     pub fn reduce(member: Member, weight: NonZeroU32) -> Self {
         Self::Reduce { served: member.number(), member, weight, back: Vec::new() }
     }
 
-    /// The command's first member; `None` if the command concerns only a lock.
+    /// Returns the first member in the command. `None` if the command names no member, as an
+    /// inspection.
     pub fn first(&self) -> Option<&Member> {
         match self {
             Self::Acquire { members, .. }
@@ -99,7 +111,8 @@ impl Command {
         }
     }
 
-    /// The holders that the command renews.
+    /// Returns the holders whose leases a renewal or a confirmation extends; empty for all other
+    /// commands.
     pub fn renews(&self) -> &[Member] {
         match self {
             Self::Renew { members } => members,
@@ -109,25 +122,27 @@ impl Command {
     }
 }
 
-/// The reply to a [`Command`].
+/// The server's reply to a [`Command`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// To an acquire, with an outcome per member.
+    /// The reply to an acquire, with an outcome per member in the order of the command.
     Acquired(Reply<Vec<Acquired>>),
-    /// To a release or a force release.
+    /// The reply to a release or a force release.
     Released(Reply<Released>),
-    /// To a renewal, with an outcome per member, a confirmation or a reduction.
+    /// The reply to a renewal, with an outcome per member, or to a confirmation or a reduction,
+    /// with a single outcome.
     Renewed(Reply<Vec<Renewed>>),
-    /// To a touch.
+    /// The reply to a touch.
     Touched(Reply<Touched>),
-    /// To a leave, with an outcome per member.
+    /// The reply to a leave, with an outcome per member in the order of the command.
     Left(Reply<Vec<Left>>),
-    /// To an inspection.
+    /// The reply to an inspection.
     Inspected(Inspection),
 }
 
 impl Answer {
-    /// The calling node's holds contained in the reply.
+    /// Returns the holds of the calling node that the reply reports, including grants to other
+    /// members of this node.
     pub fn grants(&self) -> &[Grant] {
         match self {
             Self::Acquired(reply) => &reply.grants,
@@ -139,7 +154,8 @@ impl Answer {
         }
     }
 
-    /// The server's time, µs since the epoch, if the reply contains it.
+    /// Returns the server's time when the command ran, µs since the epoch. `None` if the reply is a
+    /// short one, without the time.
     pub fn now_us(&self) -> Option<u64> {
         match self {
             Self::Acquired(reply) => reply.now_us,
@@ -151,7 +167,8 @@ impl Answer {
         }
     }
 
-    /// How many waiting members the command skipped because their nodes were not connected.
+    /// Returns the number of waiters that the command skipped, because their nodes were not
+    /// connected.
     pub fn passed_over(&self) -> u64 {
         match self {
             Self::Acquired(reply) => reply.passed_over,
@@ -163,7 +180,8 @@ impl Answer {
         }
     }
 
-    /// Whether the command left work that the node must request immediately.
+    /// Returns true if the command stopped at its work limit, so that the node must send a touch
+    /// immediately to continue.
     pub fn more(&self) -> bool {
         match self {
             Self::Acquired(reply) => reply.more,
@@ -176,6 +194,6 @@ impl Answer {
     }
 }
 
-/// A reply per command, in order. A lock whose keys hold another program's data gets an error,
-/// without affecting the other locks.
+/// One reply per command, in the order of the commands. A command is answered with an error if its
+/// lock keys hold another program's data; the other commands are not affected.
 pub type Answers = SmallVec<[Result<Answer, StoreError>; 1]>;

@@ -1,16 +1,17 @@
-//! Demands: how much of a name a request acquires.
+//! Demands: whether a request acquires a name exclusively, as a reader, or as a number of permits.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::error::ConfigError;
 
-/// The weight of a lock. Every sum of weights stays exact in Lua.
+/// The weight of a lock: all of a name. It is 2^30, so that every sum of weights is an exact number
+/// in Lua.
 pub const ALL: u32 = 1 << 30;
 
-/// How much of a name a request acquires. All demands for a name share a queue and exclude each
-/// other: the demand at the head is granted once its weight and the weights of all holds together
-/// do not exceed its limit.
+/// How much of a name a request acquires: everything, a read, or permits. All demands for a name
+/// share one queue. The demand at the head of the queue is granted as soon as the weights of all
+/// present holds, plus its own weight, do not exceed its limit.
 ///
 /// | demand | weight | limit | beside it |
 /// |---|---|---|---|
@@ -34,12 +35,12 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// A lock: the whole name, excluding every other demand.
+    /// A lock: the whole name, so that no other demand is granted beside it.
     pub const EXCLUSIVE: Self = Self { weight: ALL, limit: ALL };
-    /// A read: held together with any number of other reads and permits, but not with a lock.
+    /// A read: any number of reads and permits may be held beside it, but no lock.
     pub const READ: Self = Self { weight: 1, limit: ALL };
 
-    /// `count` of `limit` permits.
+    /// Creates a demand for `count` permits of a name with `limit` permits in total.
     ///
     /// # Errors
     /// If `count` is 0 or above `limit`, or `limit` is 2^30 or more.
@@ -52,33 +53,36 @@ impl Demand {
         Err(ConfigError::new("permits", value, range))
     }
 
-    /// The weight: the number of permits, 1 for a read, 2^30 for a lock.
+    /// Returns the weight of the demand: the number of permits, 1 for a read, 2^30 for a lock.
     pub fn weight(self) -> u64 {
         self.weight.into()
     }
 
-    /// The most weight that may be held in total, including this demand.
+    /// Returns the maximum total weight of all holds at which this demand is granted, itself
+    /// included.
     pub fn limit(self) -> u64 {
         self.limit.into()
     }
 
-    /// Whether this is a demand for permits.
+    /// Returns true if this is a demand for permits.
     pub fn is_permits(self) -> bool {
         self.limit < ALL
     }
 
-    /// Whether a hold of this demand also satisfies `other`: a lock satisfies a lock or a read, a
-    /// read a read. Permits are counted, so they satisfy no other demand.
+    /// Returns true if a hold of this demand can serve a request for `other`: a lock serves a lock
+    /// or a read, and a read serves a read. Permits serve no other request, because each permit is
+    /// counted.
     pub fn covers(self, other: Self) -> bool {
         !self.is_permits() && (self == other || self == Self::EXCLUSIVE && other == Self::READ)
     }
 
-    /// Whether the demand fits beside holds with total weight `used`.
+    /// Returns true if the demand can be granted while holds with total weight `used` exist.
     pub fn fits(self, used: u64) -> bool {
         used + self.weight() <= self.limit()
     }
 
-    /// Parses the demand in a member's text.
+    /// Parses the demand part of a member's text, such as `r`, `w` or `2/10`. Returns `None` for
+    /// any other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "r" => Some(Self::READ),
@@ -92,7 +96,7 @@ impl Demand {
         }
     }
 
-    /// The demand in a member's text.
+    /// Returns the demand as it is written in a member's text: `r`, `w` or `<weight>/<limit>`.
     pub(crate) fn text(self) -> Cow<'static, str> {
         match self {
             Self::READ => "r".into(),
@@ -112,7 +116,8 @@ impl fmt::Display for Demand {
     }
 }
 
-/// Parses a text of digits only: a sign is refused.
+/// Parses a decimal number. Returns `None` if the text contains a sign or any other character, or
+/// if the number exceeds 64 bits.
 pub(crate) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

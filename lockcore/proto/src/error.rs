@@ -3,25 +3,25 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The kinds of lock errors.
+/// The kinds of errors that callers of a lock can receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockErrorKind {
-    /// The name is not a valid lock name. Nothing was sent.
+    /// The name is not a valid lock name. No request was sent.
     InvalidKey,
-    /// An option is out of range. Nothing was sent.
+    /// An option is out of range. No request was sent.
     InvalidOption,
-    /// The lock was not acquired within the caller's wait.
+    /// The lock was not acquired within the caller's `wait`.
     Timeout,
     /// The lock's queue has reached `queue_limit`, or all queues of this `Locks` together have
     /// reached `max_waiting`. Also: an attempt that does not wait was not sent within the
     /// `request_timeout`, because this `Locks` had too many others to send.
     QueueFull,
-    /// The queue is so long that the request would wait longer than its limit, estimated from past
-    /// hold times. Only for requests that refuse early.
+    /// The estimated wait exceeds the limit of the request. The estimate is based on the queue
+    /// length and on past hold times. Only requests with early refusal receive this error.
     WaitTooLong,
-    /// A newer request for the same lock replaced this request in the queue. Only if both keep the
-    /// newest.
+    /// A newer request for the same lock replaced this request in the queue. This happens only if
+    /// both requests use `KeepNewest`.
     Superseded,
     /// The store is disconnected, or did not respond within the `request_timeout`, for the
     /// request's `store_wait` or longer. If the caller's wait is shorter and ends first, the error
@@ -31,11 +31,11 @@ pub enum LockErrorKind {
     Unavailable,
     /// The server refuses writes: it is a replica, has too few replicas, or cannot save to disk.
     ReadOnly,
-    /// The server refuses the credentials, or the user lacks a right.
+    /// The server refuses the user name or the password, or the user lacks a right.
     Denied,
     /// The server's memory is full: no new lock can be acquired. Releases and renewals still work.
     OutOfMemory,
-    /// A key of the lock belongs to another program. It was not changed.
+    /// A Redis key of the lock contains data of another program. The data was not changed.
     WrongType,
     /// The server, or this kind of `Locks`, does not support the request. A server is too old, is
     /// in a mode not named by the URL, such as Redis Cluster, or is a quorum primary with replicas.
@@ -46,14 +46,14 @@ pub enum LockErrorKind {
     /// The hold ended before it was released: its lease expired, it reached `max_hold`, it was
     /// force-released or leaked, the `Locks` was shut down, or the server no longer has it.
     Lost,
-    /// The `Locks` was shut down, or the runtime has ended.
+    /// The `Locks` handle was shut down, or the async runtime has ended.
     Closed,
-    /// The server sent an invalid reply.
+    /// The server sent a reply that the client does not understand.
     Protocol,
 }
 
 impl LockErrorKind {
-    /// A sentence that states the fault, and the remedy if there is one.
+    /// Returns a sentence for people that states the fault, and the remedy if there is one.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::InvalidKey => "invalid lock name",
@@ -84,35 +84,38 @@ impl LockErrorKind {
     }
 }
 
-/// A store's error in place of a reply.
+/// The error that a store returns instead of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreError {
-    /// The kind reported to the caller.
+    /// The kind of error reported to the caller.
     pub kind: LockErrorKind,
-    /// The server's or the connection's error, for people.
+    /// The error text of the server or the connection, for people to read.
     pub detail: Arc<str>,
-    /// The command may have run, or may still run: the outcome is unknown.
+    /// True if the command may have run or may still run, so that its outcome is unknown. False if
+    /// the command certainly did not run.
     pub may_have_run: bool,
 }
 
 impl StoreError {
-    /// An error for a command that did not run.
+    /// Creates the error for a command that certainly did not run.
     pub fn refused(kind: LockErrorKind, detail: impl Into<Arc<str>>) -> Self {
         Self { kind, detail: detail.into(), may_have_run: false }
     }
 
-    /// An error for a command that may have run.
+    /// Creates the error for a command that may have run, such as a time-out. The kind is
+    /// `Unavailable`.
     pub fn ambiguous(detail: impl Into<Arc<str>>) -> Self {
         Self { kind: LockErrorKind::Unavailable, detail: detail.into(), may_have_run: true }
     }
 
-    /// Whether the error may pass without intervention, so that a waiter should keep waiting.
+    /// Returns true if the error may pass without intervention, so that a waiter keeps waiting
+    /// instead of failing.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, LockErrorKind::Unavailable | LockErrorKind::ReadOnly)
     }
 }
 
-/// An option out of range: name, value and range.
+/// The error for an option that is out of range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     option: &'static str,
@@ -121,12 +124,12 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// An error for an `option` with this `value`, outside `range`.
+    /// Creates the error for the option named `option`, whose `value` is outside `range`.
     pub fn new(option: &'static str, value: impl Into<String>, range: &'static str) -> Self {
         Self { option, value: value.into(), range }
     }
 
-    /// The option's name.
+    /// Returns the name of the option that is out of range.
     pub fn option(&self) -> &'static str {
         self.option
     }

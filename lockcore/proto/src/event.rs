@@ -1,50 +1,55 @@
-//! The events received by a node from the server, and the state of connections.
+//! Events that the server sends to a node without a request, and the state of the node's
+//! connections.
 
 use std::sync::Arc;
 
 use crate::error::{LockErrorKind, StoreError};
 use crate::token::FencingToken;
 
-/// An event from the server, not a response to a request.
+/// An event that the server sends to a node without a request, as a message on the node's channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Waiting members were granted their demands, in a single step.
+    /// Waiting members of the node were granted the lock by a single command.
     Granted {
-        /// The token shared by all these holds.
+        /// The fencing token shared by all these holds.
         token: FencingToken,
-        /// The member ids, each with the claim in milliseconds.
+        /// The id of each granted member, with the milliseconds until its hold expires unless
+        /// renewed.
         grants: Vec<(u64, u64)>,
     },
-    /// Waiting members were granted a hold together, in which they are served in order.
+    /// Waiting members of the node were granted a single hold as a batch. The node serves them in
+    /// order, one after the other.
     GrantedRun {
-        /// The first member's token; the others have the following tokens.
+        /// The fencing token of the first member. Each later member has the next number.
         token: FencingToken,
-        /// The claim in milliseconds.
+        /// Milliseconds until the hold expires, unless it is renewed.
         left_ms: u64,
-        /// The member ids, in order.
+        /// The ids of the batch members, in the order in which they are served.
         numbers: Vec<u64>,
     },
-    /// Holds were force-released.
+    /// Holds of the node were force-released, so they must not be relied on any more.
     Revoked {
         /// The member ids.
         numbers: Vec<u64>,
     },
-    /// Waiting members were removed from the queue in favour of a newer member.
+    /// Waiting members were removed from the queue in favour of a newer member, because they had
+    /// requested [`WhenBusy::KeepNewest`](crate::WhenBusy::KeepNewest).
     Superseded {
         /// The member ids.
         numbers: Vec<u64>,
     },
-    /// A waiting member is woken, because the lock may be free.
+    /// The lock of a waiting member may be free, so the node queries the server at once.
     Poked {
-        /// The member id.
+        /// The id of the waiting member.
         number: u64,
     },
-    /// The subscription is new: messages may have been missed.
+    /// The subscription to the channel was opened again, so messages may have been missed. The node
+    /// queries the server about all waiting members.
     Resubscribed,
 }
 
 impl Event {
-    /// The last token contained in the event.
+    /// Returns the greatest fencing token that the event reports. `None` if it reports no grant.
     pub fn last_token(&self) -> Option<FencingToken> {
         match self {
             Self::Granted { token, .. } => Some(*token),
@@ -56,33 +61,36 @@ impl Event {
     }
 }
 
-/// A connection's state.
+/// The state of a node's connection to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
-    /// Usable.
+    /// The connection is usable.
     Up,
-    /// Disconnected, and being re-established.
+    /// The connection is lost, and the client reconnects.
     Down {
-        /// The kind of the error that broke the connection, or of the last attempt to connect.
+        /// The kind of the error that broke the connection, or of the last failed attempt to
+        /// reconnect.
         kind: LockErrorKind,
-        /// The reason, for people.
+        /// The reason for the loss, for people to read.
         reason: Arc<str>,
     },
 }
 
 impl Link {
-    /// A connection lost because of this error.
+    /// Creates the state of a connection that was lost because of `error`.
     pub fn broken(error: &StoreError) -> Self {
         Self::Down { kind: error.kind, reason: Arc::clone(&error.detail) }
     }
 
-    /// A connection lost without an error from the server.
+    /// Creates the state of a connection that was lost without an error from the server, with kind
+    /// `Unavailable`.
     pub fn down(reason: impl Into<Arc<str>>) -> Self {
         Self::Down { kind: LockErrorKind::Unavailable, reason: reason.into() }
     }
 
-    /// The error for a command that cannot be sent while disconnected. To waiters even a lasting
-    /// error, such as a replaced password, is `Unavailable`: the next connection may be accepted.
+    /// Returns the error for a command that cannot be sent, or `None` if the connection is usable.
+    /// A lasting error, such as a wrong password, is reported as `Unavailable`, because the next
+    /// attempt to connect may succeed.
     pub fn why_down(&self) -> Option<StoreError> {
         let Self::Down { kind, reason } = self else { return None };
         let error = StoreError::refused(*kind, Arc::clone(reason));
@@ -90,12 +98,12 @@ impl Link {
         Some(StoreError { kind, ..error })
     }
 
-    /// Whether the server refused the user or password in the last attempt to connect.
+    /// Returns true if the server refused the user or the password in the last attempt to connect.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Down { kind: LockErrorKind::Denied, .. })
     }
 
-    /// Whether the connection is usable.
+    /// Returns true if the connection is usable.
     pub fn is_up(&self) -> bool {
         matches!(self, Self::Up)
     }

@@ -7,20 +7,21 @@ use crate::member::by_text;
 use crate::text::joined;
 use crate::wire::slot;
 
-/// The prefix of lock keys.
+/// The prefix of the Redis keys of all locks.
 const PREFIX: &str = "lock:";
 
-/// A lock's resolved name N, as used in the store: with the namespace and the encoding applied.
+/// The full name of a lock as the store knows it: with the namespace in front, and with special
+/// characters encoded.
 #[derive(Clone)]
 pub struct LockName {
-    /// The lock key, used by every command: composed only once.
+    /// The Redis key of the lock. Every command needs it, so it is composed only once.
     lock_key: Arc<str>,
-    /// Whether the lock key has braces around the name.
+    /// True if the Redis key has braces around the name, because the name has none.
     is_braced: bool,
 }
 
 impl LockName {
-    /// The name's text.
+    /// Returns the name as text, without the key prefix and the braces.
     pub fn as_str(&self) -> &str {
         match self.is_braced {
             true => &self.lock_key[PREFIX.len() + 1..self.lock_key.len() - 1],
@@ -28,19 +29,21 @@ impl LockName {
         }
     }
 
-    /// Returns the name of the lock with this key, braces included; `None` for any other key.
+    /// Returns the name of the lock that is stored under the Redis key `key`, such as
+    /// `lock:{name}`. `None` for any other key.
     pub fn of_lock_key(key: &str) -> Option<Self> {
         let name = key.strip_prefix(PREFIX)?.strip_prefix('{')?.strip_suffix('}')?;
         (!name.contains(['{', '}'])).then(|| Self { lock_key: Arc::from(key), is_braced: true })
     }
 
-    /// The lock's Redis Cluster slot.
+    /// Returns the Redis Cluster slot that stores the lock.
     pub fn slot(&self) -> u16 {
         slot::of_key(&self.lock_key)
     }
 
-    /// The lock key; all other keys of the queue are derived from it. Braces choose the Redis
-    /// Cluster slot; a name with braces chooses the slot itself.
+    /// Returns the Redis key of the lock, from which all its other keys are derived. The part in
+    /// braces determines the Redis Cluster slot. A name that contains braces is not put into
+    /// further braces, so it chooses the slot itself.
     pub(crate) fn lock_key(&self) -> &str {
         &self.lock_key
     }

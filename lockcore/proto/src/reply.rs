@@ -1,48 +1,53 @@
-//! The parts of commands and replies.
+//! The parts of commands and replies: outcomes, grants, and the maximum size of each command.
 
 use crate::member::{Member, Party};
 use crate::token::FencingToken;
 
-/// The most members in a touch or leave; callers split longer lists.
+/// The maximum number of members in a touch or a leave. Callers split longer lists into several
+/// commands.
 pub const MAX_BATCH: usize = 256;
-/// The most members in an acquire, for the same reason as [`MAX_RENEWALS`].
+/// The maximum number of members in an acquire, so that an acquire does not block the server for
+/// long.
 pub const MAX_ACQUIRES: usize = 64;
-/// The most holds in a renewal, so that a renewal blocks the server for a millisecond at most.
+/// The maximum number of holds in a renewal, so that a renewal blocks the server for a millisecond
+/// at most.
 pub const MAX_RENEWALS: usize = 128;
-/// The most locks in a touch, for the same reason.
+/// The maximum number of locks touched by one script call, so that the call does not block the
+/// server for long.
 pub const MAX_LINES: usize = 64;
 
-/// Whether an acquire may queue.
+/// Whether an acquire waits in the queue if the lock is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Acquires immediately or not at all.
+    /// The acquire succeeds immediately or is refused; the member is never queued.
     Try,
-    /// Queues if the demand cannot be granted immediately.
+    /// The member is queued if it cannot be granted immediately.
     Wait,
 }
 
-/// A command's outcome, with the facts included in every reply.
+/// A reply: the outcome of a command, and what every command reports besides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply<T> {
-    /// The command's outcome.
+    /// The outcome of the command, by its kind.
     pub outcome: T,
-    /// Holds of the calling node: granted, renewed or reduced by this command, or requested again
-    /// by their members. Every reply includes the node's exclusive hold, but not all of its
-    /// permits, which may be thousands.
+    /// Holds of the calling node that this command granted, renewed or reduced, or whose members
+    /// acquired again. If the node holds the lock exclusively, that hold is always included. The
+    /// node's permits are not, because there may be thousands.
     pub grants: Vec<Grant>,
-    /// Milliseconds to the first lease end, at least 1, or 0 without holders. `None` if a
-    /// short reply omits it: then nobody waits, or leases were renewed.
+    /// Milliseconds until the first hold of this lock expires: at least 1, or 0 if nobody holds the
+    /// lock. `None` in a short reply, which is sent when nobody waits or when leases were renewed.
     pub first_end_ms: Option<u64>,
-    /// The server's time, µs since the epoch. `None` if a short reply omits it.
+    /// The server's time when the command ran, µs since the epoch. `None` in a short reply.
     pub now_us: Option<u64>,
-    /// Waiting members skipped by the hand-off because their nodes are not connected.
+    /// The number of waiters that the command skipped because their nodes are not connected.
     pub passed_over: u64,
-    /// More work is left than a command may do: an immediate touch continues it.
+    /// True if the command stopped at its work limit. The node sends a touch immediately, to
+    /// continue.
     pub more: bool,
 }
 
 impl<T> Reply<T> {
-    /// Creates a reply that contains only the outcome.
+    /// Creates a reply with this outcome and nothing else: no grants, no times.
     pub fn short(outcome: T) -> Self {
         Self {
             outcome,
@@ -54,29 +59,31 @@ impl<T> Reply<T> {
         }
     }
 
-    /// Returns the same reply with the outcome mapped by `outcome`.
+    /// Returns the reply with the outcome converted by the function `outcome`. Everything else
+    /// stays.
     pub fn map<U>(self, outcome: impl FnOnce(T) -> U) -> Reply<U> {
         let Self { outcome: of, grants, first_end_ms, now_us, passed_over, more } = self;
         Reply { outcome: outcome(of), grants, first_end_ms, now_us, passed_over, more }
     }
 }
 
-/// A hold, as reported by the server to the node.
+/// A hold that the server reports to the holder's node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The holder.
+    /// The holder. For a batch, the member under which the server stores the hold.
     pub member: Member,
-    /// The token of this hold.
+    /// The fencing token of this hold; for a batch, the token of the first member in it.
     pub token: FencingToken,
-    /// Milliseconds left of the lease or the claim; 0 for a reduction, which does not change it.
+    /// Milliseconds until the hold expires. 0 in the reply to a reduction, because a reduction does
+    /// not change the lease.
     pub left_ms: u64,
-    /// For a batch, the ids of the members that are served within this hold, in order; empty for
-    /// any other hold. The first member has `token`, and each of the others the next number.
+    /// The ids of the batch members that share this hold, in the order in which they are served;
+    /// empty outside a batch. The first member has `token`, and each later member the next number.
     pub run: Vec<u64>,
 }
 
 impl Grant {
-    /// Whether the member has the hold, alone or within a batch.
+    /// Returns true if this hold belongs to `member`, alone or as a member of the batch.
     pub fn serves(&self, member: &Member) -> bool {
         match self.run.as_slice() {
             [] => self.member == *member,
@@ -84,130 +91,139 @@ impl Grant {
         }
     }
 
-    /// The last served member's token.
+    /// Returns the token of the last member in the batch; outside a batch, `token` itself.
     pub fn last_token(&self) -> FencingToken {
         self.token.plus(self.run.len().saturating_sub(1))
     }
 }
 
-/// A member's outcome in an acquire.
+/// The outcome of an acquire for a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acquired {
-    /// The member holds; the grant is in the reply.
+    /// The member holds the lock. The reply contains the [`Grant`].
     Granted,
-    /// The member waits; at position 0 it is next.
+    /// The member waits in the queue.
     Queued {
-        /// How many members are ahead.
+        /// The number of members ahead in the queue; 0 for the next member to be granted the lock.
         position: u64,
     },
-    /// Held by others, and the mode was try.
+    /// The lock is busy, and [`Mode::Try`] does not queue.
     Busy,
-    /// The queue has reached the caller's limit.
+    /// The member was not queued, because the queue has reached the `queue_limit` of the acquire.
     Full {
-        /// How many members are in the queue.
+        /// The number of members in the queue.
         waiting: u64,
     },
-    /// The member was given up earlier, and has a tombstone.
+    /// The member was refused, because its node gave it up earlier and a tombstone marks it, or
+    /// because a newer member has superseded it.
     Refused,
-    /// The fast path does not serve this lock: the acquire must be sent again by the script.
+    /// The fast path could not acquire the lock, for example because others wait. The node must
+    /// send the acquire again as a script.
     NotServed {
-        /// Whether the member may hold the lock nonetheless.
+        /// True if the member may hold the lock nonetheless, but without a usable token.
         may_hold: bool,
     },
 }
 
-/// A release's outcome.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// This call released the hold.
+    /// This command ended the hold.
     Released,
-    /// The hold did not exist, or no longer.
+    /// There was no such hold: it had expired, or was released earlier.
     NotHeld,
 }
 
-/// A renewal's outcome.
+/// The outcome of a renewal, confirmation or reduction for a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
-    /// Extended.
+    /// The hold exists, and the command took effect.
     Held,
-    /// Not held any more.
+    /// There is no such hold any more, so nothing was changed.
     NotHeld,
 }
 
-/// A touch's outcome.
+/// The outcome of a touch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched {
-    /// The presence of each requested member, in order, before this command granted anything.
+    /// The state of each touched member in the order of the command, before this command granted
+    /// anything.
     pub members: Vec<Presence>,
-    /// How many connections subscribe to the node's channel on this server.
+    /// The number of connections subscribed to the node's message channel on this server. 0 means
+    /// that the node misses its messages.
     pub listeners: u64,
 }
 
-/// A member's state, as found by a touch.
+/// The state of a touched member on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// In the queue.
+    /// The member waits in the queue.
     Waiting,
-    /// Holds: the reply contains the grant.
+    /// The member holds the lock. The reply contains the [`Grant`].
     Holding,
-    /// Has left the queue for a newer member.
+    /// The server removed the member from the queue in favour of a newer member.
     Superseded,
-    /// Neither: the position or the hold is lost.
+    /// The server does not know the member: its queue position or its hold is lost.
     Gone,
 }
 
-/// A member that leaves.
+/// A member to be removed by [`Command::Leave`](crate::Command::Leave).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
-    /// The member.
+    /// The member to remove.
     pub member: Member,
-    /// A copy of the member's acquire may still run later, so the server writes a tombstone.
+    /// True if a copy of the member's acquire may still arrive later. The server then stores a
+    /// tombstone, which refuses the copy.
     pub ambiguous: bool,
-    /// The member was served in a batch that continues. It leaves only the batch, never a hold:
-    /// after an earlier downgrade the hold has this member's name.
+    /// True if the member was served in a batch whose other members keep the hold. The command then
+    /// removes it only from the batch. It never ends a hold, because after a downgrade another
+    /// member's hold may be stored under the name of this member.
     pub served: bool,
 }
 
 impl Leaving {
-    /// A member that leaves with everything it has.
+    /// Creates the entry for a member that gives up its queue position or its hold.
     pub fn new(member: Member, ambiguous: bool) -> Self {
         Self { member, ambiguous, served: false }
     }
 }
 
-/// A member's state, as found by a leave.
+/// The outcome of a leave for a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// Was waiting or holding, and has been removed.
+    /// The member was waiting or holding, and has been removed.
     Left,
-    /// Was not there.
+    /// The member was neither waiting nor holding.
     Absent,
 }
 
-/// A hold as shown to operators.
+/// A hold, as an inspection shows it to operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldView {
-    /// The holder; for a batch, the first member that has not left.
+    /// The holder. For a batch, the member that is served now.
     pub party: Party,
-    /// The hold's weight.
+    /// The weight of the hold: the number of permits, 1 for a read, 2^30 for a lock.
     pub weight: u64,
-    /// Milliseconds left of the lease, 0 if the hold has no end.
+    /// Milliseconds until the lease expires; 0 if it never expires.
     pub left_ms: u64,
 }
 
-/// A lock as shown to operators.
+/// The state of a lock, as an inspection shows it to operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// The holders, ordered by the end of their leases.
+    /// The holds, ordered by the time at which their leases expire.
     pub holds: Vec<HoldView>,
-    /// Batch members still to be served, then the queue in order, with each waiter's liveness
-    /// deadline (ms since the epoch, by the server's clock).
+    /// The waiters in the order in which they are served, each with a deadline in ms since the
+    /// epoch, by the server's clock. Until then the server believes the waiter's node alive. Batch
+    /// members that have not been served come first; their deadline is the end of the lease.
     pub waiters: Vec<(Party, u64)>,
-    /// The number of holds, including holds not shown and shared holds with expired leases.
+    /// The number of holds, including holds left out of `holds` and shared holds whose leases have
+    /// expired.
     pub holding: u64,
-    /// The number of waiters, including waiters not shown.
+    /// The number of waiters, including waiters left out of `waiters`.
     pub waiting: u64,
-    /// The last token issued, if still known.
+    /// The last fencing token of this lock, if the server stores it. In the queue layout only
+    /// present reads have a stored token, which they share.
     pub token: Option<FencingToken>,
     /// The server's time, µs since the epoch.
     pub now_us: u64,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
-/// Maps members to scores, and is ordered by score. Equal scores are ordered by the members' bytes,
-/// as in Redis.
+/// A map from members to scores, ordered by score. Members with equal scores are ordered by their
+/// bytes, as in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortedSet<M> {
     by_member: BTreeMap<M, u64>,
@@ -17,7 +17,7 @@ impl<M> Default for SortedSet<M> {
     }
 }
 
-/// Hashes only one map: the other has the same content.
+/// Hashes only one of the two maps, because both have the same content.
 impl<M: Hash> Hash for SortedSet<M> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.in_order.hash(hasher);
@@ -25,22 +25,22 @@ impl<M: Hash> Hash for SortedSet<M> {
 }
 
 impl<M: Clone + Ord> SortedSet<M> {
-    /// The number of members.
+    /// Returns the number of members in the set.
     pub fn len(&self) -> usize {
         self.by_member.len()
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.by_member.is_empty()
     }
 
-    /// The member's score.
+    /// Returns the score of the member; `None` if the set does not contain it.
     pub fn get(&self, member: &M) -> Option<u64> {
         self.by_member.get(member).copied()
     }
 
-    /// Adds the member, or changes the score.
+    /// Adds the member with this score, or changes the score of a member already present.
     pub fn set(&mut self, member: &M, score: u64) {
         if let Some(old) = self.by_member.insert(member.clone(), score) {
             let was_there = self.in_order.remove(&(old, member.clone()));
@@ -50,7 +50,7 @@ impl<M: Clone + Ord> SortedSet<M> {
         debug_assert_eq!(self.by_member.len(), self.in_order.len());
     }
 
-    /// Removes the member; returns whether it was present.
+    /// Removes the member. Returns true if it was present.
     pub fn remove(&mut self, member: &M) -> bool {
         let Some(old) = self.by_member.remove(member) else {
             return false;
@@ -66,22 +66,22 @@ impl<M: Clone + Ord> SortedSet<M> {
         self.in_order.clear();
     }
 
-    /// The member with the lowest score.
+    /// Returns the member with the lowest score, and the score; `None` if the set is empty.
     pub fn lowest(&self) -> Option<(u64, &M)> {
         self.iter().next()
     }
 
-    /// The member with the highest score.
+    /// Returns the member with the highest score, and the score; `None` if the set is empty.
     pub fn greatest(&self) -> Option<(u64, &M)> {
         self.in_order.last().map(|(score, member)| (*score, member))
     }
 
-    /// The members with a score up to `now_ms`, the lowest first.
+    /// Returns the members whose scores, as times in ms, are at most `now_ms`, the lowest first.
     pub fn passed(&self, now_ms: u64) -> impl Iterator<Item = &M> {
         self.iter().take_while(move |(at_ms, _)| *at_ms <= now_ms).map(|(_, m)| m)
     }
 
-    /// All members, the lowest score first.
+    /// Returns all members with their scores, the lowest score first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &M)> {
         self.in_order.iter().map(|(score, member)| (*score, member))
     }

@@ -1,57 +1,60 @@
-//! Acquisition terms: options with all defaults applied.
+//! Acquisition terms: the caller's options, with a default in place of each option not set.
 
 use std::time::Duration;
 
-/// The options for an acquisition.
+/// The options of an attempt to acquire a lock, with all defaults applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// The lease, in whole milliseconds.
+    /// How long the server keeps the lock without a renewal, in whole milliseconds.
     pub lease: Duration,
-    /// Whether the watchdog renews the hold.
+    /// Whether the hold is renewed automatically.
     pub renewal: Renewal,
-    /// The longest wait; `None` waits without a limit.
+    /// The maximum time that the caller waits for the lock; `None` waits without a limit.
     pub wait: Option<Duration>,
-    /// The most waiters in the lock's queue.
+    /// The maximum number of waiters in the lock's queue. The attempt is refused if the queue is
+    /// longer.
     pub queue_limit: u32,
-    /// The longest hold.
+    /// The maximum time that the lock is held, renewals included; `None` for no limit. The hold is
+    /// lost afterwards.
     pub max_hold: Option<Duration>,
-    /// What to do when the lock is busy.
+    /// What the attempt does if the lock is busy.
     pub when_busy: WhenBusy,
 }
 
-/// What to do when the lock is busy.
+/// What an attempt does if another holder has the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum WhenBusy {
-    /// Waits for its turn.
+    /// The attempt waits for its turn.
     #[default]
     Wait,
-    /// Ends immediately, like a wait of zero: with `Timeout`, or `None` from `try_lock` and the
-    /// other attempts that do not wait.
+    /// The attempt ends immediately, as with a wait of zero: with `Timeout`, or with `None` from
+    /// `try_lock` and the other methods that do not wait.
     Refuse,
-    /// Waits for its turn, but only until a newer request of this kind is queued for the same lock:
-    /// then it ends as superseded. For locks, not for reads and permits.
+    /// The attempt waits for its turn, but only until a newer attempt of this kind is queued for
+    /// the same lock. Then it ends as superseded. This is supported for locks, not for reads and
+    /// permits.
     KeepNewest,
 }
 
-/// Whether the watchdog renews a hold.
+/// Whether a hold is renewed automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// The watchdog renews the hold until it is released.
+    /// The node renews the hold in the background, until the guard is released or dropped.
     Watchdog,
-    /// The hold ends with its lease.
+    /// The hold is not renewed, so it ends when the lease expires.
     Fixed,
 }
 
 impl Terms {
-    /// The lease, ms.
+    /// Returns the lease in milliseconds.
     pub fn lease_ms(&self) -> u64 {
         self.lease.as_millis() as u64
     }
 }
 
-/// The defaults of all options, defined only here.
+/// The defaults of all options. No other place defines a default.
 impl Default for Terms {
     fn default() -> Self {
         Self {

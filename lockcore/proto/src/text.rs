@@ -1,11 +1,12 @@
-//! Joins texts without the formatting machinery: names and members are composed for every acquire.
+//! Joins texts without the formatting machinery of `std::fmt`, because names and members are
+//! composed for every acquire.
 
 use std::sync::Arc;
 
-/// Room for the longest member with a label of ours, and for most names.
+/// Size of the stack buffer in bytes: room for the longest member with a label, and for most names.
 const ROOM: usize = 320;
 
-/// Joins the parts into a text, with a single allocation if the text fits in [`ROOM`].
+/// Joins the parts into a single text. It allocates once if the text fits in [`ROOM`] bytes.
 pub(crate) fn joined(parts: &[&str]) -> Arc<str> {
     let mut room = [0; ROOM];
     let mut length = 0;

@@ -1,4 +1,4 @@
-//! Fencing tokens: numbers that rise with each grant.
+//! Fencing tokens: numbers that rise with each grant of a lock.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ use std::fmt;
 #[cfg_attr(feature = "serde", serde(try_from = "u64", into = "u64"))]
 pub struct FencingToken(u64);
 
-/// Numbers from here on are not exact as a double, in Lua and in JSON.
+/// The upper bound of tokens, 2^53: greater numbers are not exact as a double, in Lua and in JSON.
 pub(crate) const LIMIT: u64 = 1 << 53;
 
 impl FencingToken {
@@ -36,18 +36,19 @@ impl FencingToken {
         self.0
     }
 
-    /// The token `grants` grants later.
+    /// Returns the token that is greater by `grants`, at most the greatest possible token.
     pub(crate) fn plus(self, grants: usize) -> Self {
         Self((self.0 + grants as u64).min(LIMIT - 1))
     }
 }
 
-/// Stands for no token: every resource that checks tokens refuses it.
+/// The value 0, for a hold without a token. Every resource that checks tokens refuses it.
 pub const NONE: FencingToken = FencingToken(0);
 
-/// The next token after `previous` at `now_us`, above all tokens of a server whose time was
-/// `seen_us`. A `previous` without a successor, in 250 years if tokens follow the clock, counts as
-/// none.
+/// Returns the next token: the time `now_us` in µs, or a greater number if needed to be above
+/// `previous` and above `seen_us`. `seen_us` is the latest time read from a server, in µs since the
+/// epoch. The greatest possible token has no successor, so a `previous` that great is ignored;
+/// tokens that follow the clock reach it in 250 years.
 pub fn after(previous: Option<FencingToken>, seen_us: u64, now_us: u64) -> FencingToken {
     let previous = previous.map_or(0, FencingToken::get);
     let previous = if previous + 1 < LIMIT { previous } else { 0 };
@@ -73,7 +74,7 @@ impl From<FencingToken> for i64 {
     }
 }
 
-/// Converts a stored token back, for example from a database or a header.
+/// Converts a token back that was stored as a number, for example in a database or a header.
 impl TryFrom<u64> for FencingToken {
     type Error = TokenError;
 
@@ -82,7 +83,7 @@ impl TryFrom<u64> for FencingToken {
     }
 }
 
-/// The number is not a fencing token: tokens are below 2^53.
+/// The error for a number that is not a fencing token, because tokens are below 2^53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenError;
 

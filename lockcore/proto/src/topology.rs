@@ -2,23 +2,24 @@
 
 use crate::name::LockName;
 
-/// How a store's servers are arranged: decides from which counter a lock's tokens are drawn, and
-/// which locks share the counter.
+/// The arrangement of a store's servers. It determines from which counter the fencing token of a
+/// lock is drawn, and which locks share this counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Topology {
-    /// A server for all locks, which sentinels may replace.
+    /// A single primary for all locks. Sentinels may replace it by another server.
     #[default]
     Single,
-    /// A Redis Cluster. A script only reaches the keys of a single slot, so each slot has a
-    /// counter.
+    /// A Redis Cluster. Each slot has a separate token counter, because a script reaches only the
+    /// keys of a single slot.
     Cluster,
-    /// A quorum primary, with a token counter per epoch. If a node has seen a greater token, it
-    /// came from another primary. So the next token follows that one, and never the server's clock.
+    /// A primary of a quorum, with a token counter per epoch. New tokens follow the greatest token
+    /// that the node has seen, which may come from another primary, and never the server's clock.
     Quorum,
 }
 
 impl Topology {
-    /// The slot whose counter issues the lock's tokens; 0 if a server has a single counter.
+    /// Returns the Cluster slot whose counter issues the tokens of `lock`; 0 if the server has a
+    /// single counter.
     pub fn slot(self, lock: &LockName) -> u16 {
         match self {
             Self::Cluster => lock.slot(),
