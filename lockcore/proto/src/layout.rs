@@ -1,7 +1,9 @@
-//! Key layouts: a lock's members, commands, messages and rules, as a value shared by a node and the
-//! store. Nothing else depends on which layout is in use.
+//! Key layouts: how the requests, commands and messages of a lock are stored and written in Redis,
+//! and the rules for granting the lock. A node and its store share one layout as a value. No other
+//! code depends on which layout is in use.
 //!
-//! [`QUEUE`] is the layout in `docs/protocol.md`. Other layouts are separate crates.
+//! [`QUEUE`] is the layout described in `docs/protocol.md`. Other layouts are in separate crates,
+//! such as the layout of Redisson.
 
 mod queue;
 
@@ -19,83 +21,87 @@ use crate::wire::scripts::Script;
 use crate::wire::value::Value;
 use crate::{Answer, Answers, Command, Event, Topology};
 
-/// A feature that a layout may lack.
+/// A feature that some layouts do not support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ability {
-    /// Demands for less than the whole name, and downgrades.
+    /// Reads and permits, and downgrades from a lock to a read.
     Parts,
-    /// Waiters that leave the queue for a newer waiter.
+    /// Waiters that leave the queue when a newer waiter is queued.
     KeepNewest,
-    /// Searching a store for locks.
+    /// Surveys, which search a store for locks.
     Survey,
 }
 
-/// A new member's parts.
+/// The parts from which a layout creates the member for a new attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct NewMember<'a> {
-    /// The node.
+    /// The node that makes the attempt.
     pub node: &'a NodeId,
-    /// The member id.
+    /// The id of the new member.
     pub number: u64,
-    /// The lease, ms.
+    /// The full lease in milliseconds.
     pub lease_ms: u64,
-    /// The demand.
+    /// How much of the name is requested.
     pub demand: Demand,
-    /// How the member is served, if the layout supports it.
+    /// Whether the member may be granted the lock in a batch, or waits only until a newer member is
+    /// queued. A layout without this feature ignores it.
     pub service: Service,
-    /// The label.
+    /// The label for people to read.
     pub label: &'a Label,
 }
 
-/// A command without a script.
+/// A command that the store sends without a script, because it is cheaper that way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fast<'a> {
-    /// Acquires a lock that may be free.
+    /// Acquires the lock if it is free. Otherwise the script must run.
     Acquire(FreeAcquire<'a>),
-    /// Releases a lock that may be without waiters.
+    /// Releases the lock if nobody waits for it. Otherwise the script must run.
     Release(FreeRelease<'a>),
 }
 
-/// The ACL rules required by a layout, in words.
+/// The Redis ACL rules that a layout requires, in words for an error text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
-    /// The rules for a lock's keys.
+    /// The ACL rules for the keys of a lock.
     pub keys: &'static str,
-    /// The rules for the channels.
+    /// The ACL rules for the channels.
     pub channels: &'static str,
 }
 
-/// A key layout.
+/// A key layout: how locks are stored in Redis, and which commands and scripts serve them.
 pub trait Layout: fmt::Debug + Send + Sync {
-    /// The first two characters of member texts. Each layout has a different marker, so the locks
-    /// of a name in two layouts are different locks.
+    /// Returns the marker, the first two characters of each member's text. Each layout has a
+    /// different marker, so locks of the same name in two layouts are different locks.
     fn marker(&self) -> &'static str;
 
-    /// Why the layout lacks a feature, for people; `None` if supported.
+    /// Returns the reason why the layout does not support a feature, for people to read; `None` if
+    /// it does.
     fn refuses(&self, _ability: Ability) -> Option<&'static str> {
         None
     }
 
-    /// Whether lock names may come from other programs.
+    /// Returns true if the layout accepts lock names that other programs use.
     fn has_foreign_names(&self) -> bool {
         false
     }
 
-    /// Returns the member for a new attempt. The layout may ignore demands it refuses, and batches.
+    /// Creates the member for a new attempt. A layout that supports only exclusive locks ignores
+    /// the demand and the service.
     fn member(&self, new: NewMember<'_>) -> Member;
 
-    /// A lock's initial state in an in-memory store.
+    /// Returns the state of a lock that nobody holds, for an in-memory store.
     fn state(&self) -> Box<dyn Decide>;
 
-    /// The scripts loaded on each server from the start. The others are rare: their first call
-    /// sends the source.
+    /// Returns the scripts that the store loads on each server when it connects. All other scripts
+    /// are rare, so their source is sent with the first call.
     fn usual_scripts(&self, topology: Topology) -> Vec<&'static Script>;
 
-    /// Whether a script can run several commands of this kind together, all renewals or all
-    /// touches.
+    /// Returns true if a single script call can run several commands of this kind, as all renewals
+    /// or all touches, for several locks.
     fn goes_together(&self, command: &Command) -> bool;
 
-    /// Writes the script call for the commands; `None` if there is no such script.
+    /// Writes the script call for these commands into `to`. Returns `None` if the layout has no
+    /// script for them.
     fn write(
         &self,
         commands: &Commands<'_>,
@@ -103,10 +109,11 @@ pub trait Layout: fmt::Debug + Send + Sync {
         to: &mut dyn Begin,
     ) -> Option<()>;
 
-    /// Decodes the reply to a single command.
+    /// Decodes the reply to a script call with a single command.
     ///
     /// # Errors
-    /// The server's error for this lock, or a reply in an unknown form or to another request.
+    /// The error that the server reported for this lock, or a protocol error if the reply has an
+    /// unknown form or belongs to another request.
     fn answer(
         &self,
         reading: Reading<'_>,
@@ -114,10 +121,12 @@ pub trait Layout: fmt::Debug + Send + Sync {
         answer: &Value<'_>,
     ) -> Result<Answer, StoreError>;
 
-    /// Decodes the replies to commands run together by a script.
+    /// Decodes the reply to a script call with several commands into one result per command, in
+    /// order.
     ///
     /// # Errors
-    /// The reply has an unknown form, or belongs to another request.
+    /// The reply has an unknown form, or belongs to another request. An error of a single lock is
+    /// in the list of results.
     fn answers(
         &self,
         reading: Reading<'_>,
@@ -125,77 +134,84 @@ pub trait Layout: fmt::Debug + Send + Sync {
         answer: &Value<'_>,
     ) -> Result<Answers, StoreError>;
 
-    /// The command's form without a script, if there is one.
+    /// Returns the form of this command without a script; `None` if the script must run.
     fn fast<'a>(&self, _lock: &'a LockName, _command: &'a Command) -> Option<Fast<'a>> {
         None
     }
 
-    /// Whether [`fast`](Self::fast) may acquire for this member.
+    /// Returns true if [`fast`](Self::fast) has a form for acquires of this member.
     fn has_fast_acquire(&self, _member: &Member) -> bool {
         false
     }
 
-    /// The script that tests the rights required by all other scripts, and the script's keys, which
-    /// belong to the lock `probe`.
+    /// Returns the script that tests every right required by the other scripts, and the keys for
+    /// it. The keys belong to the lock `probe`, which is not changed.
     fn preflight(&self, probe: &LockName, context: Context<'_>) -> (&'static Script, Vec<String>);
 
-    /// The ACL rules required by the layout.
+    /// Returns the Redis ACL rules that the layout requires, in words.
     fn rights(&self) -> Rights;
 
-    /// The ACL rule that covers this key of the lock `probe` for all locks of the namespace.
+    /// Returns the ACL rule that permits keys like `key`, a key of the lock `probe`, for all locks
+    /// of the namespace.
     fn key_rule(&self, key: &str, probe: &LockName, namespace: &str) -> String;
 
-    /// The ACL rule for a channel other than the grants channels.
+    /// Returns the ACL rule for a channel that is special to the layout; `None` for the channels on
+    /// which a node receives its messages.
     fn channel_rule(&self, _channel: &str) -> Option<String> {
         None
     }
 
-    /// Describes a foreign key, for people: `which` is the key's name in the scripts, `type_of` the
-    /// type of the other program's data.
+    /// Returns a text for people about a key that contains data of another program. `which` is the
+    /// name of the key in the scripts, and `type_of` is the Redis type of the data. `None` if the
+    /// layout has no such key.
     fn foreign_key(&self, which: &str, type_of: &str) -> Option<String>;
 
-    /// The pattern of the layout's own channels on which members are woken, and the right they
-    /// require, in words.
+    /// Returns the pattern of further channels on which other programs wake waiters of this node,
+    /// and the ACL rule for it in words. `None` if the layout has no such channels.
     fn pattern(&self, _node: &NodeId) -> Option<(String, &'static str)> {
         None
     }
 
-    /// The node's member that a message on such a channel wakes.
+    /// Returns the member of this node that a message on such a channel wakes. `None` if the
+    /// channel belongs to no member of the node.
     fn called(&self, _channel: &str, _node: &NodeId) -> Option<Member> {
         None
     }
 }
 
-/// The context of a command on a lock in an in-memory store, and the events it causes.
+/// The context in which an in-memory store runs a command on a lock, and the events that the
+/// command causes.
 pub struct Circumstances<'a> {
-    /// The calling node.
+    /// The node that sent the command.
     pub node: &'a NodeId,
-    /// Whether a message to the node with this text would be received.
+    /// Returns true if the node with this id would receive a message. Waiters of other nodes are
+    /// skipped.
     pub connected: &'a dyn Fn(&str) -> bool,
-    /// The store's time, µs since the epoch.
+    /// The time of the store, in µs since the epoch.
     pub now_us: u64,
-    /// The last token, if the store's locks share a counter.
+    /// The number of the last token, if all locks of the store share a token counter.
     pub counter: &'a mut Option<u64>,
-    /// The greatest token and time seen by the caller, µs since the epoch.
+    /// The token lower bound: the greatest token and server time that the calling node has seen, in
+    /// µs since the epoch. New tokens are above it.
     pub floor_us: u64,
-    /// How the servers are arranged.
+    /// The arrangement of the servers, which determines the rules for tokens.
     pub topology: Topology,
-    /// The events for nodes, in order.
+    /// The events that the command causes, each with the node that receives it, in order.
     pub events: Vec<(NodeId, Event)>,
 }
 
-/// A lock's state in an in-memory store. The layout's rules are a function of this state.
+/// The state of a lock in an in-memory store, with the rules of the layout.
 pub trait Decide: fmt::Debug + Send {
-    /// Runs a command.
+    /// Runs a command on this state, and returns the reply.
     fn step(&mut self, of: &mut Circumstances<'_>, command: &Command) -> Answer;
 
-    /// Replies to an acquire of `members` members when the queue is full.
+    /// Returns the reply to an acquire of `members` members as if the queue were full.
     fn full(&mut self, of: &mut Circumstances<'_>, members: usize) -> Answer;
 
-    /// Removes everything that has expired by `now_ms`, ms since the epoch.
+    /// Removes all keys and entries that have expired by `now_ms`, in ms since the epoch.
     fn expire(&mut self, now_ms: u64);
 
-    /// Whether the state is empty, so that the lock can be dropped.
+    /// Returns true if the state contains nothing, so that the store can drop it.
     fn is_empty(&self) -> bool;
 }
 

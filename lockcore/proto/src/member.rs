@@ -1,4 +1,5 @@
-//! Identities in a queue: nodes (one per `Locks` handle) and members (one per acquisition attempt).
+//! Identities in a queue: a node is a process (one per `Locks` handle), and a member is an attempt
+//! of a node to acquire a lock.
 
 use std::fmt::{self, Write as _};
 use std::num::NonZeroU8;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use crate::demand::{Demand, number};
 use crate::text::joined;
 
-/// Compares by the text only: all other fields follow from the text.
+/// Implements equality, order and hash of a type by its text, because all other fields follow from
+/// the text.
 macro_rules! by_text {
     ($type:ty) => {
         impl PartialEq for $type {
@@ -40,52 +42,59 @@ macro_rules! by_text {
 
 pub(crate) use by_text;
 
-/// The marker of our members, with the protocol version.
+/// The first two characters of a member's text in the queue layout: a marker with the protocol
+/// version.
 pub(crate) const MARKER: &str = "~2";
 
-/// The marker of plain members, whose text has no demand: for layouts that only have locks.
+/// The first two characters of a plain member's text. It contains no demand, for layouts that
+/// support only exclusive locks.
 pub const PLAIN_MARKER: &str = "~1";
 
-/// Replaces the demand of an exclusive member that is not served [alone](Service::Alone), in front
-/// of the service's text.
+/// The beginning of the demand part of a member that is not served [alone](Service::Alone). The
+/// batch limit, or 0 for [`Newest`](Service::Newest), follows.
 const SERVED: &str = "w/";
 
-/// The bits of a member id that count how often the attempt has lost its position. Above these bits
-/// is the attempt number: when the attempt began, µs since 2020.
+/// Number of low bits of a member id. They count how often the attempt has lost its queue position.
+/// The bits above are the attempt number, which is the time when the attempt began, in µs since
+/// 2020.
 pub(crate) const ROUND_BITS: u32 = 12;
 
-/// The beginning of 2020, µs since the epoch.
+/// The beginning of the year 2020, in µs since the epoch.
 const FROM_US: u64 = 1_577_836_800_000_000;
 
-/// The number of an attempt that begins at `now_us`, µs since the epoch. Capped, so that later
-/// attempts have numbers left even if the clock is wrong by decades.
+/// Returns the attempt number for an attempt that begins at `now_us`, in µs since the epoch. The
+/// number is capped, so that later attempts still have higher numbers if the clock is wrong by
+/// decades.
 pub(crate) fn attempt_at(now_us: u64) -> u64 {
     now_us.saturating_sub(FROM_US).min(1 << 50)
 }
 
-/// The maximum batch size.
+/// The maximum number of members in a batch.
 pub const MAX_RUN: usize = 64;
 
-/// How a member is served.
+/// Whether a member is granted the lock alone or together with other members of its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// By itself.
+    /// The member is granted the lock by itself.
     Alone,
-    /// In a batch of up to this many members of the node.
+    /// The member may be granted the lock in a batch with other members of the node, up to this
+    /// many in total.
     Run(NonZeroU8),
-    /// By itself, and leaves the queue for a newer member of the same kind.
+    /// The member is granted the lock by itself, and leaves the queue when a newer member of this
+    /// kind is queued.
     Newest,
 }
 
 impl Service {
-    /// Served in a batch of up to `limit` members. A limit of 0 or 1 means alone; limits above
-    /// [`MAX_RUN`] are reduced to it.
+    /// Creates the service in a batch of up to `limit` members. A limit of 0 or 1 means alone;
+    /// limits above [`MAX_RUN`] are reduced to it.
     pub fn in_run(limit: usize) -> Self {
         let limit = NonZeroU8::new(limit.min(MAX_RUN) as u8).filter(|limit| limit.get() > 1);
         limit.map_or(Self::Alone, Self::Run)
     }
 
-    /// The text behind the demand.
+    /// Returns the service as it is written behind the demand in a member's text: a slash and the
+    /// batch limit, or two empty parts if the member is served alone.
     fn text(self, digits: &mut itoa::Buffer) -> [&str; 2] {
         match self {
             Self::Alone => ["", ""],
@@ -94,7 +103,8 @@ impl Service {
         }
     }
 
-    /// Parses the text behind [`SERVED`].
+    /// Parses the part of a member's text behind [`SERVED`]. Returns `None` if it is no valid
+    /// service.
     fn parse(text: &str) -> Option<Self> {
         if text == "0" {
             return Some(Self::Newest);
@@ -106,13 +116,14 @@ impl Service {
     }
 }
 
-/// The length of node ids.
+/// The length of a node id in bytes.
 pub(crate) const NODE_BYTES: usize = 22;
 
-/// The maximum label length, in bytes.
+/// The maximum length of a label in bytes, before escaping.
 pub(crate) const MAX_LABEL_BYTES: usize = 64;
 
-/// A process as seen by a lock: 128 random bits, drawn for every new `Locks`.
+/// The id of a process, as stored with its requests in Redis: 128 random bits, drawn for every new
+/// `Locks`.
 ///
 /// A `fork` or a restored snapshot of a virtual machine copies the id; such a process must build a
 /// new `Locks`.
@@ -120,7 +131,7 @@ pub(crate) const MAX_LABEL_BYTES: usize = 64;
 pub struct NodeId(Arc<str>);
 
 impl NodeId {
-    /// The node id, as contained in the node's members.
+    /// Returns the id as text: 22 characters, as contained in the text of each member.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -132,7 +143,7 @@ impl From<&str> for NodeId {
     }
 }
 
-/// 128 bits as 22 characters of URL-safe base64.
+/// Encodes 128 bits as 22 characters of URL-safe base64.
 impl From<u128> for NodeId {
     fn from(mut bits: u128) -> Self {
         const ALPHABET: &[u8; 64] =
@@ -158,9 +169,9 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// A node's attempt, as stored in a queue or as a holder:
+/// An attempt of a node to acquire a lock, as stored in Redis in the queue or as the holder:
 /// `~2<node>:<number>:<lease ms>:<demand>:<label>`, or `~1<node>:<number>:<lease ms>:<label>` in a
-/// layout that only has locks. Ordered by the text, as in Redis.
+/// layout that supports only exclusive locks. Members are ordered by this text, as in Redis.
 #[derive(Clone)]
 pub struct Member {
     text: Arc<str>,
@@ -171,13 +182,14 @@ pub struct Member {
 }
 
 impl Member {
-    /// A new member.
+    /// Creates a member that is served alone.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
         Self::served(node, number, lease_ms, (demand, Service::Alone), label)
     }
 
-    /// A new exclusive member, served in a batch of up to `run_limit` members of the node. A limit
-    /// of 0 or 1 means alone; limits above [`MAX_RUN`] are reduced to it.
+    /// Creates a member for an exclusive lock, which may be granted in a batch of up to `run_limit`
+    /// members of the node. A limit of 0 or 1 means alone; limits above [`MAX_RUN`] are reduced to
+    /// it.
     pub fn in_run(
         node: &NodeId,
         number: u64,
@@ -188,12 +200,13 @@ impl Member {
         Self::served(node, number, lease_ms, (Demand::EXCLUSIVE, Service::in_run(run_limit)), label)
     }
 
-    /// A new exclusive member that waits only until a newer member of the same kind is queued.
+    /// Creates a member for an exclusive lock. It waits only until a newer member of the same kind
+    /// is queued.
     pub fn keeping_newest(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
         Self::served(node, number, lease_ms, (Demand::EXCLUSIVE, Service::Newest), label)
     }
 
-    /// A new member with this service. Demands for less than the whole name are served alone.
+    /// Creates a member with this service. A member for a read or permits must be served alone.
     pub(crate) fn served(
         node: &NodeId,
         number: u64,
@@ -209,13 +222,15 @@ impl Member {
         Self { text, number, lease_ms, demand, service }
     }
 
-    /// A new member without a demand in the text, for a layout that only has locks.
+    /// Creates a member whose text has no demand part, for a layout that supports only exclusive
+    /// locks.
     pub fn plain(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
         let text = text(PLAIN_MARKER, node, (number, lease_ms), [""; 4], label);
         Self { text, number, lease_ms, demand: Demand::EXCLUSIVE, service: Service::Alone }
     }
 
-    /// Parses a member; `None` if the text is not a member of ours.
+    /// Parses a member's text from Redis. Returns `None` if the text is not a member of a node, but
+    /// data of another program.
     pub fn parse(text: &str) -> Option<Self> {
         let (marker, rest) = text.split_at_checked(MARKER.len())?;
         let (node, rest) = rest.split_at_checked(NODE_BYTES)?;
@@ -238,7 +253,8 @@ impl Member {
         is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand, service })
     }
 
-    /// Returns the same attempt under another id.
+    /// Returns a copy of this member with another id: for a new queue position of the same attempt,
+    /// or for another member of the same batch.
     pub fn renumbered(&self, number: u64) -> Self {
         let marker = &self.text[..MARKER.len()];
         let mut digits = itoa::Buffer::new();
@@ -246,7 +262,8 @@ impl Member {
         Self { text, number, ..*self }
     }
 
-    /// The member's maximum batch size; 1 if the member is served alone.
+    /// Returns the maximum size of a batch that contains this member; 1 if the member is served
+    /// alone.
     pub fn run_limit(&self) -> usize {
         match self.service {
             Service::Run(limit) => limit.get().into(),
@@ -254,66 +271,68 @@ impl Member {
         }
     }
 
-    /// Whether the member waits only until a newer member of the same kind is queued.
+    /// Returns true if the member waits only until a newer member of the same kind is queued.
     pub fn keeps_newest(&self) -> bool {
         self.service == Service::Newest
     }
 
-    /// Whether both members can be served in the same batch: they differ only in their ids.
+    /// Returns true if both members can be granted the lock in the same batch, because they differ
+    /// only in their ids.
     pub fn shares_run(&self, other: &Self) -> bool {
         let is_in_run = matches!(self.service, Service::Run(_));
         is_in_run && self.node() == other.node() && self.tail() == other.tail()
     }
 
-    /// The text behind the id.
+    /// Returns the part of the text behind the member id: lease, demand and label.
     fn tail(&self) -> &str {
         let from_number = &self.text[MARKER.len() + NODE_BYTES + 1..];
         from_number.split_once(':').map_or("", |(_, tail)| tail)
     }
 
-    /// The text in Redis.
+    /// Returns the text as stored in Redis.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The member's node id.
+    /// Returns the id of the node that created this member.
     pub fn node(&self) -> &str {
         &self.text[MARKER.len()..MARKER.len() + NODE_BYTES]
     }
 
-    /// Whether `node` created this member.
+    /// Returns true if `node` created this member.
     pub fn is_of(&self, node: &NodeId) -> bool {
         self.node() == node.as_str()
     }
 
-    /// The member id: increases within the node and is never reused.
+    /// Returns the member id. It is unique within the node: a later attempt has a higher id, and no
+    /// id is reused.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// When the attempt began, µs since the epoch, by the server's clock as estimated by the node.
-    /// Of two attempts that began in the same µs, the later gets the next µs.
+    /// Returns when the attempt began, in µs since the epoch, by the server's clock as estimated by
+    /// the node. If two attempts of a node began in the same µs, the later one has the next µs.
     pub fn began_us(&self) -> u64 {
         FROM_US + (self.number >> ROUND_BITS)
     }
 
-    /// Whether the attempt has lost a position before: its present position is younger than the
-    /// attempt.
+    /// Returns true if the attempt has lost its queue position before, so that its present position
+    /// is younger than the attempt.
     pub fn asks_anew(&self) -> bool {
         !self.number.is_multiple_of(1 << ROUND_BITS)
     }
 
-    /// The full lease, ms.
+    /// Returns the full lease in milliseconds.
     pub fn lease_ms(&self) -> u64 {
         self.lease_ms
     }
 
-    /// The demand.
+    /// Returns how much of the name the member requests.
     pub fn demand(&self) -> Demand {
         self.demand
     }
 
-    /// The label for people, escaped.
+    /// Returns the label for people to read, with control characters escaped.
     pub fn label(&self) -> &str {
         // Node and id, the lease, the demand if the text contains it, and the label.
         let parts = if self.text.starts_with(MARKER) { 5 } else { 4 };
@@ -321,8 +340,8 @@ impl Member {
     }
 }
 
-/// A new member's text. The demand and the service, with a colon behind them, or nothing
-/// instead, precede the label.
+/// Returns the text of a new member. The last array contains the demand, the two parts of the
+/// service and a colon; all four are empty if the text has no demand part.
 fn text(
     marker: &str,
     node: &NodeId,
@@ -336,7 +355,8 @@ fn text(
     joined(&[marker, node, ":", number, ":", lease_ms, ":", demand, slash, limit, colon, label])
 }
 
-/// Splits the text at the next colon.
+/// Splits the text at the first colon into the parts before and behind it; `None` if there is no
+/// colon.
 fn part(text: &str) -> Option<(&str, &str)> {
     let at = text.bytes().position(|byte| byte == b':')?;
     Some((&text[..at], &text[at + 1..]))
@@ -356,18 +376,18 @@ impl fmt::Display for Member {
 
 by_text!(Member);
 
-/// A holder or waiter in the store: a member of a node, or of another program. Ordered by the text,
-/// as in Redis.
+/// A holder or waiter as stored in Redis: a member of a node, or an entry of another program.
+/// Parties are ordered by their text, as in Redis.
 #[derive(Clone)]
 pub enum Party {
-    /// A node's member.
+    /// A member that a node of this crate created.
     Ours(Member),
-    /// Another program's text.
+    /// The text that another program stored, such as a Redisson client.
     Foreign(Arc<str>),
 }
 
 impl Party {
-    /// The member, if it belongs to a node.
+    /// Returns the member, or `None` if the party belongs to another program.
     pub fn ours(&self) -> Option<&Member> {
         match self {
             Self::Ours(member) => Some(member),
@@ -375,12 +395,13 @@ impl Party {
         }
     }
 
-    /// The demand's weight: foreign parties count as exclusive.
+    /// Returns the weight that the party requests. A party of another program is assumed to request
+    /// the lock exclusively.
     pub fn weight(&self) -> u64 {
         self.ours().map_or(Demand::EXCLUSIVE, Member::demand).weight()
     }
 
-    /// The text in Redis.
+    /// Returns the text as stored in Redis.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Ours(member) => member.as_str(),
@@ -427,13 +448,14 @@ impl fmt::Display for Party {
 
 by_text!(Party);
 
-/// A member's short text for people: at most 64 bytes, with control characters escaped.
+/// A short text that shows people who waits or holds, such as a host name: at most 64 bytes before
+/// escaping, with control characters escaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label(Arc<str>);
 
 impl Label {
-    /// Cuts a label that is too long at a character boundary, and escapes control characters.
-    /// Nothing depends on a label.
+    /// Creates a label from any text: cuts the text at a character boundary after at most 64 bytes,
+    /// and escapes control characters and `%`. No decision depends on a label.
     pub fn new(text: &str) -> Self {
         let mut end = text.len().min(MAX_LABEL_BYTES);
         while !text.is_char_boundary(end) {
@@ -454,7 +476,8 @@ impl Label {
         Self(Arc::from(label))
     }
 
-    /// Returns the original text. A text that no label could have is returned as it is.
+    /// Returns the original text of an escaped label. A text that is not an escaped label is
+    /// returned unchanged.
     pub fn unescape(escaped: &str) -> String {
         let mut bytes = Vec::with_capacity(escaped.len());
         let mut rest = escaped.as_bytes();
@@ -473,7 +496,7 @@ impl Label {
         String::from_utf8(bytes).unwrap_or_else(|_| escaped.to_owned())
     }
 
-    /// The escaped text.
+    /// Returns the label with control characters escaped.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! The queue layout: locks, reads and permits.
+//! The queue layout: locks, reads and permits of a name in one queue.
 
 use super::{Circumstances, Decide, Fast, Layout, NewMember, Rights};
 use crate::error::StoreError;
@@ -11,10 +11,10 @@ use crate::wire::scripts::{self, Script};
 use crate::wire::value::Value;
 use crate::{Answer, Answers, Command, Topology};
 
-/// The layout in `docs/protocol.md`.
+/// The queue layout, as described in `docs/protocol.md`.
 pub const QUEUE: &dyn Layout = &QueueLayout;
 
-/// The layout in `docs/protocol.md`: see [`QUEUE`].
+/// The type of the queue layout [`QUEUE`].
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLayout;
 
@@ -125,7 +125,8 @@ impl Decide for QueueState {
     }
 }
 
-/// Runs a call, and stores its counter and messages in `of`.
+/// Runs `run` with a call for this context. Then copies the token counter and the messages of the
+/// call back into `of`.
 fn with_call(of: &mut Circumstances<'_>, run: impl FnOnce(&mut Call<'_>) -> Answer) -> Answer {
     let mut call = Call::new(of.node, of.connected, of.now_us);
     // As on a server, tokens of this store are above the tokens of the previous store.
