@@ -1,5 +1,5 @@
-//! The state machine behind a node's attempts and holds, without I/O: events go in with their time,
-//! and effects come out.
+//! The client's half of the protocol: all attempts and holds of a process as a state machine,
+//! without I/O. The driver passes in events with their time, and runs the effects that come out.
 //!
 //! # Driving it
 //!
@@ -7,33 +7,33 @@
 //!
 //! # Implementation notes
 //!
-//! - *Ambiguity.* An acquire without a response may still run. The member is never just dropped:
-//!   the node sends the acquire again, or the member leaves with a tombstone.
-//! - *Anchor.* A lease is counted from the moment the request was sent. A grant received as a
-//!   message has no request, but is newer than the last response with the member waiting, so it is
-//!   counted from the request for that response. If two copies of the acquire may have run, the
-//!   message may report a grant that has expired since, and a renewal decides whether the lock is
-//!   held.
-//! - *Claim and confirming.* A handed-off hold has a claim as lease. With less than half a claim
-//!   left, the hold is renewed before the guard is handed out, so that no guard starts just before
-//!   the lease expires.
-//! - *Doubt.* A server whose clock ran ahead has expired leases earlier than assumed here. Earlier
-//!   leases are renewed: holds at once, grants before they are handed out.
-//! - *Queues.* A lock's waiters are touched together, periodically and after every interruption.
-//!   Messages only save time: after any loss, the next touch queries the server, and the node acts
-//!   on the response.
-//! - *Lost positions.* A member unknown to the server is never used again, because a late grant for
-//!   the old position could be mistaken for a new grant: the attempt continues in the next round,
-//!   with a new member id, at the tail.
-//! - *Bursts.* An attempt for a lock with a pending acquire is sent by the next tick, together with
-//!   all attempts begun until then. This tick is due at once and waits for no response. The first
-//!   attempt in a burst, and so every lone attempt, is sent by the caller.
+//! - *Ambiguity.* An acquire without a response may still run later. So the member is never just
+//!   dropped: the node either sends the acquire again, or the member leaves with a tombstone.
+//! - *Anchor.* A lease is counted from the moment when the request was sent. A grant that arrives as
+//!   a message has no request. It is newer than the last response that reported the member as
+//!   waiting, so it is counted from the request for that response. If two copies of the acquire may
+//!   have run, the message may report a grant that has expired since. Then a renewal shows whether
+//!   the lock is held.
+//! - *Claim and confirming.* A handed-off hold has only a short lease, the claim. With less than
+//!   half a claim left, the hold is renewed before the guard is handed out, so that no guard starts
+//!   just before the lease expires.
+//! - *Doubt.* If a server's clock ran ahead, leases have expired earlier than the node assumes. All
+//!   leases requested before are renewed: holds at once, and grants before they are handed out.
+//! - *Queues.* All waiters for a lock are touched together, periodically and after every
+//!   interruption. Messages only save time. If a message is lost, the next touch returns the same
+//!   facts, and the node acts on the response.
+//! - *Lost positions.* A member that the server does not know is never used again, because a late
+//!   grant for the old position could be mistaken for a new grant. The attempt continues with a new
+//!   member id, in the next round, at the tail of the queue.
+//! - *Bursts.* If an acquire for the same lock is pending, a new attempt is sent by the next tick,
+//!   together with all attempts that began until then. This tick is due at once and waits for no
+//!   response. The first attempt of a burst, and so every lone attempt, is sent by the caller.
 //! - *Fence.* While the node acquires a lock by the fast path, further attempts for this lock wait
 //!   for the response: see `fence`.
-//! - *Order.* Effects run outside the table, so the effects of two events may overtake each other.
-//!   Two requests for a member are never in flight together if their order matters: a leave waits
-//!   for the response to the acquire, and a release may overtake a renewal, whose response is then
-//!   ignored.
+//! - *Order.* Effects run outside the mutex of the table, so the effects of two events may overtake
+//!   each other. If the order of two requests for a member matters, they are never in flight
+//!   together. A leave waits for the response to the acquire. A release may overtake a renewal, but
+//!   then the response to the renewal is ignored.
 
 mod activity;
 mod attempts;
@@ -90,44 +90,47 @@ use crate::terms::WhenBusy;
 use crate::token::FencingToken;
 use crate::{Acquired, Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
-/// Maximum number of entries handled at once, because others need the table too.
+/// Maximum number of attempts and holds that one event handles, so that other tasks get the mutex
+/// of the table in between.
 const MAX_AT_ONCE: usize = 256;
-/// Maximum number of entries made due by a tick after a reconnect, so that earlier entries are sent
-/// first.
+/// Maximum number of attempts and holds that one tick after a reconnect schedules for a request, so
+/// that requests scheduled earlier are sent first.
 const MADE_DUE: usize = MAX_AT_ONCE / 4;
-/// Maximum table size to be checked after each event. The larger a table is beyond this, the rarer
-/// the checks, so that the cost per event falls.
+/// Maximum table size, in entries, at which the invariants are checked after each event. A larger
+/// table is checked less often, so that the cost per event falls.
 #[cfg(debug_assertions)]
 const CHECKED: usize = 64;
 const TOO_MANY_AT_ONCE: &str = "too many concurrent acquires in this Locks: the request was not \
     sent within the request timeout";
 
-/// Settings for a core.
+/// The settings for a [`Core`].
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Whether a grant received as a message is renewed before it is handed out.
+    /// True if a grant that arrives as a message is confirmed by a request before the caller gets
+    /// the lock, because other users could forge messages.
     pub confirm_grants: bool,
-    /// Whether a grant or a renewal counts only once the store has confirmed its write: on replicas
-    /// or on disk.
+    /// True if a grant or a renewal takes effect only after the store has confirmed that the write
+    /// is on replicas or on disk.
     pub confirms_writes: bool,
-    /// The key layout.
+    /// The key layout, which determines how members are written.
     pub layout: &'static dyn Layout,
-    /// Maximum number of repeated acquires in flight per lane: a timeout must measure the server,
-    /// not our own queue there. 64 by default.
+    /// Maximum number of retried acquires in flight per lane (server). It is limited so that a
+    /// request time-out measures the server and not a queue in this process. 64 by default.
     pub window: usize,
-    /// Maximum number of caller acquires in flight per lane, for the same reason; further acquires
-    /// are sent in the order of arrival. 256 by default: each takes the server some 60 µs, so all
-    /// responses arrive long before the first timeout, however many callers there are. Twice as
-    /// many leaves may be in flight as well.
+    /// Maximum number of first acquires in flight per lane (server), for the same reason. Further
+    /// acquires are sent in the order of arrival. 256 by default: the server needs some 60 µs for
+    /// each, so all responses arrive long before the first time-out. The number of leaves in flight
+    /// is limited to twice this value.
     pub acquires: usize,
     /// Maximum batch size: up to this many consecutive waiters of this node are granted a lock
-    /// together. 1 grants each waiter alone. At most [`MAX_RUN`](crate::MAX_RUN).
+    /// together. 1 grants each waiter alone. Values above [`MAX_RUN`](crate::MAX_RUN) are reduced
+    /// to it.
     pub runs: usize,
-    /// The server's time at moment zero, in µs since the epoch: attempts are numbered by their
-    /// begin time. If `None`, they are numbered consecutively.
+    /// The server's time at the node's [`Moment`] zero, in µs since the epoch, so that attempts are
+    /// numbered by the time when they begin. If `None`, they are numbered consecutively.
     pub born_us: Option<u64>,
-    /// The seed of the random delays between requests otherwise due together; zero disables the
-    /// delays.
+    /// The seed for random delays between requests that would otherwise be due together; 0 disables
+    /// the delays.
     pub seed: u64,
 }
 
@@ -146,55 +149,56 @@ impl Default for Rules {
     }
 }
 
-/// The number of entries of each kind.
+/// The number of attempts and holds in a core, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Attempts without an outcome.
+    /// The number of attempts that have no outcome yet.
     pub attempts: usize,
-    /// Holds with a guard, and offers.
+    /// The number of holds that a caller's guard has, or that are offered to a caller.
     pub holds: usize,
-    /// Members whose release or leave is not acknowledged by the server yet.
+    /// The number of members whose release or leave the server has not acknowledged yet.
     pub given_back: usize,
-    /// Members given up without an acknowledgement by the server, since the start.
+    /// The number of members since the start that were given up, because the server never
+    /// acknowledged the release or leave.
     pub failed: usize,
-    /// Queue positions lost since the start.
+    /// The number of queue positions lost since the start.
     pub places_lost: u64,
 }
 
-/// An attempt's outcome for the caller.
+/// The outcome of an attempt, for the caller.
 #[derive(Debug)]
 pub enum Outcome {
-    /// No outcome yet: the caller is woken later.
+    /// There is no outcome yet. The caller is woken when there may be one.
     Waits,
-    /// The lock is granted, and belongs to the caller from now on.
+    /// The lock is granted. From now on the caller must release it.
     Granted {
-        /// The member id.
+        /// The id of the member that holds the lock.
         number: u64,
         /// The fencing token of this hold.
         token: FencingToken,
-        /// When the hold began.
+        /// When the hold began, by the node's time.
         since: Moment,
-        /// The time from the attempt's begin to the hold's begin.
+        /// The time between the begin of the attempt and the begin of the hold.
         waited: Duration,
     },
     /// The attempt ended without the lock.
     Refused(Refusal),
 }
 
-/// How a guard is released.
+/// What a guard's release leaves to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivenBack {
-    /// By this request, sent by the caller.
+    /// The caller must send this request to the server.
     By(Ask),
-    /// Other batch members keep the hold. [`Mirror::returned`] reports whether the server still had
-    /// it.
+    /// Nothing: the hold passes to the next member of the batch. [`Mirror::returned`] reports later
+    /// whether the server still had the hold.
     InRun,
-    /// The hold was lost earlier: there is nothing to release.
+    /// Nothing: the hold was lost earlier.
     Nothing,
 }
 
 impl GivenBack {
-    /// Returns the release request, if any.
+    /// Returns the request to send; `None` if there is none.
     pub fn request(self) -> Option<Ask> {
         match self {
             Self::By(ask) => Some(ask),
@@ -203,44 +207,48 @@ impl GivenBack {
     }
 }
 
-/// A node's attempts and holds. `P` is the driver's part of each entry.
+/// All attempts and holds of a node. `P` is the driver's own data for each attempt, such as the
+/// handle that wakes the caller.
 #[derive(Debug, Clone)]
 pub struct Core<P> {
     node: NodeId,
     rules: Rules,
     table: Table<P>,
     runs: Runs<P>,
-    /// The current tick's first lane.
+    /// The lane with which the current tick begins. It changes with each tick, so that no lane is
+    /// preferred.
     first_lane: usize,
-    /// Queues after this name are touched unless touched since that moment: messages may have been
-    /// missed.
+    /// The progress of a check of all queues after messages may have been missed: queues behind
+    /// this lock name are touched, unless they were touched since this moment. `None` if no check
+    /// is under way.
     recheck: Option<(Bound<LockName>, Moment)>,
-    /// Holds from this member id on are renewed unless requested since that moment: the server may
-    /// have lost them.
+    /// The progress of a renewal of all holds after the server may have lost some: holds from this
+    /// member id on are renewed, unless they were requested since this moment. `None` if no such
+    /// renewal is under way.
     renew_all: Option<(u64, Moment)>,
     commands: Link,
     subscription: Link,
     next_attempt: u64,
     last_success: Moment,
-    /// How long the last response took.
+    /// The time from the last answered request to its response.
     round_trip: Duration,
     last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
     has_fast_path: bool,
     busy: BusyNames,
-    /// When the current event happened.
+    /// The time of the current event.
     now: Moment,
     effects: Vec<Effect<P>>,
-    /// The number of events so far.
+    /// The number of events so far, to decide when to check the invariants.
     #[cfg(debug_assertions)]
     events: usize,
-    /// Leases requested before this moment may expire earlier than assumed here.
+    /// Leases requested before this moment are in doubt: they may expire earlier than assumed here.
     doubt: Moment,
     is_closed: bool,
 }
 
 impl<P: Mirror> Core<P> {
-    /// Creates an empty table.
+    /// Creates a core without attempts or holds, in the state of an open connection.
     pub fn new(node: NodeId, rules: Rules) -> Self {
         Self {
             node,
@@ -268,7 +276,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Begins an event at this moment; the next method call defines the event.
+    /// Sets the time of an event. The method called next on the result is the event.
     pub fn event(&mut self, now: Moment) -> &mut Self {
         #[cfg(debug_assertions)]
         self.check_now_and_then();
@@ -276,8 +284,8 @@ impl<P: Mirror> Core<P> {
         self
     }
 
-    /// Returns the effects of all events so far, in order. Releases and leaves are included at
-    /// once, without a tick.
+    /// Returns the effects of all events since the last call, in the order in which they must run.
+    /// Due releases and leaves are included at once, without a tick.
     pub fn drain(&mut self) -> Vec<Effect<P>> {
         if self.table.has_to_send() {
             self.send_passed();
@@ -286,7 +294,8 @@ impl<P: Mirror> Core<P> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Checks the state after the previous event, unless the table is too large to do so each time.
+    /// Checks the invariants after the previous event. For a large table, it does so only for some
+    /// of the events.
     #[cfg(debug_assertions)]
     fn check_now_and_then(&mut self) {
         self.events += 1;
@@ -296,7 +305,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Asserts all invariants.
+    /// Panics if an invariant is violated.
     #[cfg(debug_assertions)]
     fn check(&self) {
         self.table.check();
@@ -316,8 +325,9 @@ impl<P: Mirror> Core<P> {
 
     // Events from callers.
 
-    /// Begins an attempt. The caller sends the acquire, unless the next tick sends it or the
-    /// attempt is backing off. Returns `None` if the node is closed.
+    /// Begins an attempt to acquire a lock. Returns the attempt's number and the acquire that the
+    /// caller must send. The acquire is `None` if a later tick sends it, or if the attempt waits
+    /// for a connection. The whole result is `None` if the node is closed.
     pub fn begin(&mut self, request: Request, mirror: P) -> Option<(u64, Option<Ask>)> {
         let now = self.now;
         if self.is_closed {
@@ -338,8 +348,8 @@ impl<P: Mirror> Core<P> {
         };
         let new = NewMember { node, number, lease_ms, demand, service, label: &label };
         let member = self.rules.layout.member(new);
-        // Concurrent attempts for one lock are sent together by the next tick, which is due now.
-        // Attempts for other locks never take room from earlier attempts.
+        // Concurrent attempts for one lock are sent together by the next tick, which is due now. A
+        // new attempt takes the room only if no earlier attempt waits for room.
         let lane = self.table.lane(self.table.lane_of(&lock));
         let has_room = lane.unsent.len() < self.room_to_ask(lane);
         let fence = self.fence(&lock, &member);
@@ -349,7 +359,7 @@ impl<P: Mirror> Core<P> {
         Some((attempt, ask))
     }
 
-    /// Returns whether an attempt's first acquire is in flight and [`take`](Self::take) has no
+    /// Returns true if the first acquire of an attempt is in flight and [`take`](Self::take) has no
     /// outcome yet.
     pub fn is_asking(&self, attempt: u64) -> bool {
         self.table.get(attempt << ROUND_BITS).is_some_and(|entry| {
@@ -357,9 +367,10 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    /// Returns since when an attempt without a response has been waiting for the store: since it
-    /// began. An acquire without a failure counts from the lane's last response, if later, because
-    /// it is queued, there or here.
+    /// Returns the moment since which an attempt has been waiting for the store, or `None` if it is
+    /// not waiting for the store. This is the moment when the attempt began. For an acquire that
+    /// has not failed it is the last response in the lane, if later, because the acquire is only
+    /// queued in the server or in this process.
     pub fn awaits_store(&self, attempt: u64) -> Option<Moment> {
         let entry = self.table.get(self.current(attempt)?)?;
         match entry.state {
@@ -371,7 +382,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns an attempt's outcome. A grant belongs to the caller from now on.
+    /// Takes the outcome of an attempt. If the lock was granted, the caller must release it from
+    /// now on.
     pub fn take(&mut self, attempt: u64) -> Outcome {
         let now = self.now;
         let Some(number) = self.current(attempt) else {
@@ -414,14 +426,14 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Cancels an attempt whose caller is gone or has timed out. Nothing of it stays behind.
-    /// Returns why there was no response, if neither the lock nor the caller is the cause: the
-    /// store was unavailable, or the acquire was never sent.
+    /// Cancels an attempt whose caller is gone or has timed out. The attempt is removed here and on
+    /// the server. Returns the reason if the attempt failed because the store was unavailable or
+    /// the acquire was never sent; `None` if the lock was just busy.
     pub fn cancel(&mut self, attempt: u64) -> Option<StoreError> {
         let number = self.current(attempt)?;
         let entry = self.table.get(number)?;
         let unanswered = match &entry.state {
-            // The server has sent other responses since: this acquire was not sent for lack of
+            // The server has sent other responses since, so this acquire was not sent for lack of
             // room.
             State::Unsent
                 if entry.mode == Mode::Try
@@ -429,8 +441,7 @@ impl<P: Mirror> Core<P> {
             {
                 Some(StoreError::refused(LockErrorKind::QueueFull, TOO_MANY_AT_ONCE))
             }
-            // After a request timeout without a response, the attempt is backing off with that
-            // error.
+            // After a request time-out, the attempt is backing off with that error.
             State::Asking { error, .. } => error.clone().or_else(|| self.disconnected()),
             State::Parked { error } => Some(error.clone()),
             State::Unsent | State::Waiting | State::Confirming { .. } => self.disconnected(),
@@ -441,25 +452,26 @@ impl<P: Mirror> Core<P> {
         unanswered
     }
 
-    /// Returns why no command gets through; `None` while connected, however slow the server is.
+    /// Returns the error of a lost connection; `None` while connected, however slow the server is.
     fn disconnected(&self) -> Option<StoreError> {
         self.commands.why_down()
     }
 
-    /// Releases a guard; the caller sends the request.
+    /// Releases the hold of a guard. The caller sends the request in the result, if there is one.
     pub fn release(&mut self, number: u64) -> GivenBack {
         self.begin_release(number, None, true)
     }
 
-    /// Releases a dropped guard's hold at once, like [`release`](Self::release), but nobody waits
-    /// for the response.
+    /// Releases the hold of a dropped guard. Like [`release`](Self::release), but the request is
+    /// sent as an effect, because no caller waits for the response.
     pub fn dropped(&mut self, number: u64) {
         if let GivenBack::By(ask) = self.begin_release(number, None, false) {
             self.push(Effect::Send(ask));
         }
     }
 
-    /// Leaves a hold to expire: renewals stop, and the guards are notified of the loss.
+    /// Leaks a hold: it is not released and not renewed any more, so it ends when its lease
+    /// expires. The guards are notified of the loss.
     pub fn leak(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -479,7 +491,7 @@ impl<P: Mirror> Core<P> {
 
     // Events from the store.
 
-    /// Handles the response to a request.
+    /// Handles the server's response `answer` to the request `ask`.
     pub fn replied(&mut self, ask: &Ask, answer: &Answer) {
         self.succeeded(ask);
         self.compare_clocks(ask, answer);
@@ -498,8 +510,9 @@ impl<P: Mirror> Core<P> {
                     Released::Released => self.end(member),
                     Released::NotHeld => self.leave_after_release(member),
                 };
-                // Must precede `remember_release`: on a promoted replica the member may still be
-                // queued, so the release can grant it the lock, as reported in this reply.
+                // Must precede `remember_release`, because on a promoted replica the member may
+                // still be queued. Then the release can grant it the lock, and this reply reports
+                // the grant.
                 self.absorb(ask, reply);
                 self.remember_release(number, &ask.lock, member);
             }
@@ -518,7 +531,8 @@ impl<P: Mirror> Core<P> {
                     true => Released::Released,
                     false => Released::NotHeld,
                 };
-                // A served member has left earlier, and the batch continues.
+                // A served member has left earlier, and the hold stays with the other batch
+                // members.
                 for Leaving { member, .. } in leaving.iter().filter(|one| !one.served) {
                     if self.leaves_with(member, leaving) {
                         self.run_released(member, Ok(outcome), ask.sent);
@@ -541,8 +555,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles a renewal whose write the store did not confirm. The response `answer`, if any,
-    /// names the members without a hold.
+    /// Handles a renewal that ran, but whose write the store did not confirm on replicas or on
+    /// disk. The response `answer`, if there is one, shows which members had no hold at all.
     pub fn unconfirmed(&mut self, ask: &Ask, answer: Option<&Answer>, error: &StoreError) {
         match answer {
             Some(_) => self.succeeded(ask),
@@ -560,7 +574,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles a failed request; `error` states whether it may have run.
+    /// Handles a request that failed with `error`. The error states whether the command may have
+    /// run.
     pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
         self.failed(ask, error);
         match &ask.command {
@@ -597,7 +612,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles a message from the server.
+    /// Handles a message that the server sent to this node.
     pub fn heard(&mut self, event: Event) {
         match event {
             Event::Granted { token, grants } => {
@@ -628,7 +643,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns the lock granted by a message, if any granted member is still known.
+    /// Returns the lock that a message grants; `None` if no granted member is known any more.
     pub fn lock_of(&self, event: &Event) -> Option<&LockName> {
         let known = |number: &u64| Some(&self.table.get(*number)?.lock);
         match event {
@@ -638,13 +653,14 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles a connection change: a new state, or a new connection.
+    /// Handles a change of the connections for commands and for messages: a new state, or a new
+    /// connection in the same state.
     pub fn linked(&mut self, commands: Link, subscription: Link) {
         let now = self.now;
         self.commands = commands;
         self.subscription = subscription;
         if self.commands.is_up() {
-            // The server behind it may have lost all data.
+            // The server behind the new connection may have lost all data.
             self.renew_all = Some((0, now));
             self.recent_releases.reconnected();
         }
@@ -661,25 +677,26 @@ impl<P: Mirror> Core<P> {
         }
         if is_up {
             self.check_lines();
-            // A revocation may be among the missed messages, so all requests sent so far are in
-            // doubt.
+            // A force-release may be among the missed messages, so all leases requested so far are
+            // in doubt.
             self.doubt = now + Duration::from_micros(1);
         }
     }
 
     // Queries.
 
-    /// The number of entries of each kind.
+    /// Returns the number of attempts and holds, by kind.
     pub fn counts(&self) -> Counts {
         *self.table.counts()
     }
 
-    /// Returns when a request last succeeded.
+    /// Returns the time of the last response from the store.
     pub fn last_success(&self) -> Moment {
         self.last_success
     }
 
-    /// Returns how long the last response took; zero before the first response.
+    /// Returns the time from the last answered request to its response; zero before the first
+    /// response.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }

@@ -1,4 +1,4 @@
-//! A human-readable view of a node's attempts and holds.
+//! Lists the attempts and holds of a node for people.
 
 use super::{Core, MAX_AT_ONCE};
 use crate::member::Member;
@@ -6,38 +6,39 @@ use crate::name::LockName;
 use crate::node::entry::{Caller, Mirror, State};
 use crate::node::moment::Moment;
 
-/// A waiting attempt or a hold.
+/// A waiting attempt or a hold, as shown to people.
 #[derive(Debug)]
 pub struct Activity<'a, P> {
-    /// The lock.
+    /// The lock that is waited for or held.
     pub lock: &'a LockName,
-    /// The member, with label and demand.
+    /// The member that waits or holds, with its label and demand.
     pub member: &'a Member,
-    /// Whether the member is waiting or holding.
+    /// Whether the member waits, holds, or has lost its hold.
     pub stage: Stage,
-    /// When the wait or the hold began.
+    /// The time when the wait or the hold began.
     pub since: Moment,
-    /// The driver's part in the entry.
+    /// The driver's own data for the attempt.
     pub mirror: &'a P,
 }
 
-/// An attempt's stage.
+/// How far an attempt has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Waiting.
+    /// The attempt waits for the lock.
     Waiting,
-    /// Holding, or offered the lock.
+    /// The attempt holds the lock, or the lock is offered to its caller.
     Holding,
-    /// The hold is lost, but the guard still exists.
+    /// The hold is lost, but its guard still exists.
     Lost,
 }
 
 impl<P: Mirror> Core<P> {
-    /// Shows a bounded number of attempts and holds from this member id on, in the order in which
-    /// the attempts began. Returns where to continue.
+    /// Calls `show` for a bounded number of attempts and holds, from the member id `from` on, in
+    /// the order in which the attempts began. Returns the id from which to continue; `None` at the
+    /// end.
     pub fn each_from(&self, from: u64, mut show: impl FnMut(Activity<'_, P>)) -> Option<u64> {
         let mut shown = 0;
-        // Scanning costs time, too.
+        // The scan is bounded as well, because entries that are not shown also cost time.
         for (looked, (number, entry)) in self.table.entries().range(from..).enumerate() {
             if shown == MAX_AT_ONCE || looked == 4 * MAX_AT_ONCE {
                 return Some(*number);

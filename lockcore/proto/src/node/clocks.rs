@@ -1,13 +1,14 @@
-//! Comparison between the server's clock and the node's.
+//! Compares the server's clock with the node's, to notice leases that expire early.
 //!
-//! Leases expire by the server's clock and are counted here by the node's. If the node's clock
-//! stopped unnoticed, as it may while a virtual machine is paused, or the server's clock was set
-//! forward, leases expire earlier than assumed here. The server's clock progress since the last
-//! response reveals this. The response only triggers a renewal: a changed clock takes no hold away.
+//! Leases expire by the server's clock, but the node counts them by its own. If the node's clock
+//! stopped unnoticed, as while a virtual machine is paused, or if the server's clock was set
+//! forward, leases expire earlier than the node assumes. The node notices this because more time
+//! has passed on the server than here since the last response. It then only renews the holds: a
+//! changed clock takes no hold away.
 //!
-//! The servers in a Redis Cluster have separate clocks, so a response is compared with the last
-//! response for the same slot. After a slot has moved, the clock may be different: then holds are
-//! renewed in vain.
+//! The servers of a Redis Cluster have separate clocks, so a response is compared with the last
+//! response for the same slot. After a slot has moved to another server, the comparison may be
+//! wrong. Then holds are renewed in vain.
 
 use std::time::Duration;
 
@@ -18,18 +19,19 @@ use crate::node::entry::Mirror;
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// A server's last response, by both clocks.
+/// The time of a server's last response, by the server's clock and by the node's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
-    /// The server's time, in µs.
+    /// The time that the server stated, in µs since the epoch.
     at_us: u64,
-    /// The earliest possible response time, by the node's clock.
+    /// The time when the request was sent: the earliest possible time of the response, by the
+    /// node's clock.
     sent: Moment,
 }
 
 impl<P: Mirror> Core<P> {
-    /// Renews all holds requested before `ask`, if the server's clock ran ahead between the last
-    /// and this response.
+    /// Schedules a renewal of all holds requested before `ask`, if the server's clock has advanced
+    /// more than the node's since the last response.
     pub(super) fn compare_clocks(&mut self, ask: &Ask, answer: &Answer) {
         let Some(at_us) = answer.now_us() else { return };
         let reading = ClockReading { at_us, sent: ask.sent };
@@ -37,8 +39,8 @@ impl<P: Mirror> Core<P> {
         let slot = self.table.slot(&ask.lock);
         let Some(last) = self.last_readings.insert(slot, reading) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
-        // Maximum time passed here: the last response may be as old as the request, and this
-        // response as new as the arrival.
+        // The maximum time that can have passed here: the last response may be as old as its
+        // request, and this response as new as its arrival.
         let here = self.now.since(last.sent);
         let ahead = there.saturating_sub(here);
         if ahead > lease::margin(here) {

@@ -1,4 +1,4 @@
-//! The effects for the driver to run.
+//! Effects: what the driver has to do after an event, such as sending a request or waking a caller.
 
 use std::time::Duration;
 
@@ -8,58 +8,63 @@ use crate::name::LockName;
 use crate::node::entry::Refusal;
 use crate::node::moment::Moment;
 
-/// A request to the store.
+/// A request that the driver sends to the store, and for which it passes the response back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// The lock.
+    /// The lock that the command concerns.
     pub lock: LockName,
-    /// The command for the store.
+    /// The command to send.
     pub command: Command,
-    /// When the request was sent: granted leases are counted from here.
+    /// The time when the request was sent. A lease reported by the response is counted from here.
     pub sent: Moment,
-    /// Whether the request belongs to no caller.
+    /// True if the core sent the request by itself, so that no caller waits for the response.
     pub background: bool,
-    /// The lock's lane when the request was sent, where it counts while in flight.
+    /// The lane (server) of the lock when the request was sent. The request is counted as in flight
+    /// there.
     pub lane: u16,
-    /// How the store sends the command.
+    /// Whether the store sends the command by a script or by the fast path.
     pub way: Way,
 }
 
-/// How the store sends a command. The fast path runs no script, and serves only a lock without
-/// other holders or waiters.
+/// Whether the store sends a command by a script or by the fast path. The fast path runs no script,
+/// and serves only a lock without other holders or waiters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Way {
-    /// By a script.
+    /// The command is run by a script.
     #[default]
     Script,
-    /// By the fast path, if the connection supports it. An acquire not served there is answered
-    /// with [`Acquired::NotServed`](crate::Acquired::NotServed); a release then runs the script.
+    /// The command is run by the fast path if the connection supports it. If the fast path cannot
+    /// serve an acquire, the response is [`Acquired::NotServed`](crate::Acquired::NotServed). If it
+    /// cannot serve a release, the store runs the script instead.
     Fast,
-    /// By a script, after the fast path did not serve the release. Set by the store.
+    /// The release was run by a script, because the fast path could not serve it. The store sets
+    /// this value.
     FellBack,
 }
 
-/// An action outside the table; effects run in order.
+/// An action that the driver runs after an event. The effects of an event run in order.
 #[derive(Debug, Clone)]
 pub enum Effect<P> {
-    /// Sends the request. The response goes to [`Core::replied`](crate::node::Core::replied), an
-    /// error to [`Core::unanswered`](crate::node::Core::unanswered).
+    /// Send the request. The driver passes the response to
+    /// [`Core::replied`](crate::node::Core::replied), or the error to
+    /// [`Core::unanswered`](crate::node::Core::unanswered).
     Send(Ask),
-    /// Sends this renewal and has the store confirm the write. The response to a confirmed renewal
-    /// goes to [`Core::replied`](crate::node::Core::replied), the error for an unconfirmed renewal
-    /// to [`Core::unconfirmed`](crate::node::Core::unconfirmed).
+    /// Send this renewal, then wait until the store confirms that the write is on replicas or on
+    /// disk. The driver passes the response to [`Core::replied`](crate::node::Core::replied), or
+    /// the error to [`Core::unconfirmed`](crate::node::Core::unconfirmed).
     Confirm(Ask),
-    /// Wakes the caller, because the outcome may have changed.
+    /// Wake the caller of the attempt, because its outcome may have changed.
     Wake(P),
-    /// Notifies the guards that their hold is lost.
+    /// Notify the guards of this hold that it is lost.
     TellLost(P),
-    /// Reopens the subscription, because the server does not count it.
+    /// Reopen the subscription to the node's channel, because the server does not know it, so that
+    /// messages would be lost.
     Reopen,
-    /// Logs and counts an event.
+    /// Log the event and count it in the metrics.
     Observe(Note<P>),
 }
 
-/// An event for logs and metrics; `of` is the driver's part in the entry.
+/// An event for logs and metrics. The field `of` is the driver's own data for the attempt.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum Note<P> {

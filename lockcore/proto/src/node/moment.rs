@@ -1,9 +1,10 @@
-//! The node's own time.
+//! The clock of a node: the time since the node started.
 
 use std::ops::Add;
 use std::time::Duration;
 
-/// µs since the node started, including time during which the machine was suspended.
+/// A point in time, in µs since the node started. Time during which the machine was suspended is
+/// included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -18,12 +19,12 @@ impl Moment {
         self.0
     }
 
-    /// Returns the time from `earlier` to this moment; zero if `earlier` is not earlier.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the moment `by` earlier, but not before the node's start.
+    /// Returns the moment that is earlier by the duration `by`, but not before the node's start.
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(micros(by)))
     }

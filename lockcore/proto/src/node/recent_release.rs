@@ -1,4 +1,4 @@
-//! A release possibly unknown to a server that takes over.
+//! A release that a server which takes over may not know.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use crate::member::Member;
 use crate::name::LockName;
 use crate::node::moment::Moment;
 
-/// Maximum replica lag: the limit up to which Redis considers a replica good
+/// Maximum replication lag: the limit up to which Redis considers a replica good
 /// (`min-replicas-max-lag`).
 const LAG: Duration = Duration::from_secs(10);
 
-/// A member that is gone, and when this node learned of it.
+/// A member that the server has removed, and the time when this node learned of it.
 #[derive(Debug, Clone)]
 pub(super) struct RecentRelease {
     pub(super) number: u64,
@@ -20,7 +20,7 @@ pub(super) struct RecentRelease {
 }
 
 impl RecentRelease {
-    /// Returns whether a replica may not have received the release yet.
+    /// Returns true if a replica may not have received the release yet.
     pub(super) fn may_be_known(&self, now: Moment) -> bool {
         now <= self.heard + LAG
     }
