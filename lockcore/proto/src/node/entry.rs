@@ -1,4 +1,4 @@
-//! This node's attempts and holds, and their states.
+//! Entries: an attempt or a hold of this node, and its state on the server as far as known here.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,26 +13,27 @@ use crate::terms::Terms;
 use crate::token::FencingToken;
 use crate::{Mode, Released};
 
-/// How long a leaving member is reported to the server. After that, the server has expired the
-/// member.
+/// How long a leave is repeated if the server does not acknowledge it. After that time, the server
+/// has removed the member by itself.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
-/// A failed leave is repeated after this time, then after twice this time, and so on.
+/// Milliseconds until a failed leave is repeated. The pause doubles with each further failure.
 pub(super) const LEAVE_RETRY_MS: u32 = 100;
 
-/// A hold's mirror, read by guards without the table; written whenever the table changes.
+/// A copy of a hold's state for its guards, which read it without the mutex of the table. The table
+/// writes it at every change.
 pub trait Mirror: Clone + Default {
-    /// The hold is certain until then, unless extended. `is_answered`: whether the last renewal got
-    /// a response.
+    /// Called when the hold is known to last until `until`, unless extended. `is_answered` is true
+    /// if the last renewal got a response.
     fn certain_until(&self, until: Moment, is_answered: bool);
 
-    /// The hold has ended without a release.
+    /// Called when the hold has ended without a release.
     fn lose(&self);
 
-    /// The server has queued the attempt behind `ahead` others.
+    /// Called when the server has queued the attempt behind `ahead` other waiters.
     fn queued(&self, ahead: u64);
 
-    /// The hold passed to another batch member. Reports whether the server still had it at the
-    /// release, or why this is unknown.
+    /// Called after the lock has passed from this guard to the next batch member. `outcome` states
+    /// whether the server still had the hold at that time, or the error why this is unknown.
     fn returned(&self, outcome: Result<Released, StoreError>);
 }
 
@@ -46,155 +47,163 @@ impl Mirror for () {
     fn returned(&self, _outcome: Result<Released, StoreError>) {}
 }
 
-/// A member's state on the server, as known to this node.
+/// The state of a member on the server, as known to this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// Not sent yet: the acquire waits for its turn, or behind a fence.
+    /// The acquire has not been sent: it waits for room, or for the fast acquire of another
+    /// attempt.
     Unsent,
-    /// The acquire is in flight.
+    /// The acquire was sent, and no response has arrived.
     Asking {
-        /// Why the store did not respond the last time.
+        /// The error of the previous acquire, if this is a retry.
         error: Option<StoreError>,
-        /// Whether a poke came before the attempt was known to be queued.
+        /// True if the server has woken this member already, although no response has reported it
+        /// as queued.
         poked: bool,
     },
-    /// Backing off after a store error; retried later.
+    /// The acquire failed with this store error, and is sent again after a pause.
     Parked { error: StoreError },
-    /// Queued.
+    /// The member waits in the queue on the server.
     Waiting,
-    /// Granted as a batch hold, stored on the server under this member id; a renewal must confirm
-    /// it first. The attempt itself continues under the next id.
+    /// The entry stands for the hold of a batch, which the server stores under this member id. A
+    /// renewal must confirm the hold before it is used. The first member's attempt continues under
+    /// the next id.
     ConfirmingRun,
-    /// A confirmed batch hold, while the members are served.
+    /// The entry stands for the confirmed hold of a batch, which serves one member after the other.
     Serving(Lease),
-    /// Granted in a batch, and served after the earlier members.
+    /// The member was granted the lock in a batch, and waits until the members before it are done.
     InRun,
-    /// Granted, but in doubt or about to expire: a renewal must confirm it first.
+    /// The lock was granted, but the hold is in doubt or about to expire, so a renewal must confirm
+    /// it first.
     Confirming { token: FencingToken, handed_over: bool },
-    /// Granted, and the caller has not taken it yet. Not renewed: a caller that never comes costs
-    /// the others a claim.
+    /// The lock was granted, and its caller was woken but has not taken it yet. The hold is not
+    /// renewed, so that a caller who never comes delays the other waiters only by a claim.
     Offered(Lease),
-    /// The offer was not taken in time: acquired again once the caller comes.
+    /// The caller did not take the granted lock in time, so it was released. The lock is acquired
+    /// again once the caller comes.
     Missed,
-    /// Held by a guard.
+    /// A guard has the hold.
     Held(Lease),
-    /// Released: the request is in flight, or due.
+    /// The hold is being released: the request is in flight, or is sent at `due`.
     Releasing { due: Option<Moment> },
-    /// Given up: leaves the queue or the hold, until the server acknowledges it or has expired the
-    /// member.
+    /// The member was given up: leaves are sent until the server acknowledges one, or until it has
+    /// removed the member by itself at `give_up`.
     Leaving { due: Option<Moment>, pause_ms: u32, give_up: Moment },
-    /// Lost, but the guard still exists.
+    /// The hold is lost, but its guard still exists.
     Lost { since: Moment },
-    /// Leaked: kept by the server until the lease expires there.
+    /// The hold was leaked, so the server keeps it until the lease expires there.
     Leaked { until: Moment },
-    /// No longer on the server.
+    /// The server does not have the member any more.
     Over,
 }
 
-/// An attempt's caller.
+/// What the caller of an attempt does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// Waiting to be woken.
+    /// The caller waits to be woken.
     Waits,
-    /// Woken, to find this refusal.
+    /// The caller was woken, and will take this refusal.
     Refused(Refusal),
-    /// Has the guard, or is gone.
+    /// The caller has taken the outcome, or is gone.
     Gone,
 }
 
 /// Why an attempt ended without a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// The lock is taken, and the attempt must not wait.
+    /// Another holder has the lock, and the attempt must not wait.
     Busy,
-    /// The queue has reached the attempt's limit; this many wait.
+    /// The queue has reached the limit of the attempt. The number is the queue length.
     Full(u64),
-    /// Another refusal by the node or the server.
+    /// The node or the server refused for another reason, of this kind.
     Kind(LockErrorKind),
-    /// A store error.
+    /// The store reported this error.
     Store(StoreError),
 }
 
-/// An attempt's request.
+/// A request to acquire a lock, as the caller makes it.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The requested lock.
+    /// The lock to acquire.
     pub lock: LockName,
-    /// The options for waiting and holding.
+    /// The options for the wait and the hold.
     pub options: Terms,
-    /// Whether the attempt may queue.
+    /// Whether the attempt waits in the queue if the lock is busy.
     pub mode: Mode,
-    /// The human-readable label.
+    /// The label that shows people who waits or holds.
     pub label: Label,
-    /// The requested part of the lock.
+    /// How much of the name is requested: everything, a read or permits.
     pub demand: Demand,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Entry<P> {
     pub(super) lock: LockName,
-    /// The lock's lane. Set by the table.
+    /// The lane (server) of the lock. The table sets it.
     pub(super) lane: u16,
     pub(super) member: Member,
     pub(super) options: Terms,
     pub(super) mode: Mode,
     pub(super) state: State,
     pub(super) caller: Caller,
-    /// Whether a copy of the acquire got no response and may still run.
+    /// True if a copy of the acquire got no response, so that it may still run.
     pub(super) ambiguous: bool,
-    /// Whether the grant arrived before the response to the acquire. A proxy that runs requests
-    /// twice may still run a copy before it forwards the response.
+    /// True if the grant arrived before the response to the acquire. Until then a copy may still
+    /// run, because a proxy may run a request twice before it forwards the response.
     pub(super) unanswered: bool,
-    /// When that response arrived. Until then a copy may have queued the member again.
+    /// The time when that response arrived. Before this time a copy may have queued the member
+    /// again.
     pub(super) answered: Option<Moment>,
-    /// Whether the member may have held in a batch hold that expired before this node learned of
-    /// it: a late message may report this hold. A response cannot: the reported hold lasts from the
-    /// request on for the stated time.
+    /// True if the member may have been in a batch whose hold expired before this node learned of
+    /// it. A late message may still report that hold, so a grant by message is doubted. A response
+    /// cannot be so late, because a hold reported by a response lasts for the stated time from the
+    /// request on.
     pub(super) unheard: bool,
-    /// When the server last reported a force-release of the member's hold, or when the batch was
-    /// cut short. The response to an earlier request may be older and still report this hold; so
-    /// may any message.
+    /// The time when the server last reported a force-release of this member's hold, or when the
+    /// batch was cut short. The response to an earlier request may still report the old hold, and
+    /// so may any message.
     pub(super) revoked: Option<Moment>,
-    /// A time when the member was known not to hold: an unsolicited grant is newer.
+    /// The latest time at which the member certainly did not hold the lock. A grant that arrives as
+    /// a message is newer, so its lease is counted from here.
     pub(super) anchor: Moment,
     pub(super) started: Moment,
-    /// Whether the member leaves once more after another server has taken over, although the end
+    /// True if the member leaves a second time, only because another server has taken over. Its end
     /// was known before.
     pub(super) leaves_again: bool,
-    /// Whether an unserved fast acquire may have made the member the holder. The script's response
-    /// decides.
+    /// True if a fast acquire that could not be completed may have made the member the holder. The
+    /// response of the script shows whether it did.
     pub(super) may_hold: bool,
-    /// The attempts behind this fast acquire, while it is in flight: see `fence`. The table
-    /// releases them when the state changes.
+    /// The attempts that wait for this fast acquire, while it is in flight: see `fence`. The table
+    /// sends them when the state changes.
     pub(super) fence: Option<BTreeSet<u64>>,
-    /// Whether the attempt is unsent because a fast acquire for the lock is in flight: see `fence`.
+    /// True if the attempt waits for another attempt's fast acquire of the same lock: see `fence`.
     pub(super) is_fenced: bool,
     pub(super) mirror: P,
 }
 
-/// An entry's index keys in the table; a function of the entry.
+/// The keys under which the table indexes an entry. They depend only on the entry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct IndexKeys {
-    /// When a hold, an offer or a leak ends by itself.
+    /// The time when a hold, an offer or a leaked hold ends by itself.
     pub(super) end: Option<Moment>,
-    /// When the renewal is due.
+    /// The time when the renewal is due.
     pub(super) renew: Option<Moment>,
-    /// When the release is due.
+    /// The time when the release is due.
     pub(super) release: Option<Moment>,
-    /// When the leave is due.
+    /// The time when the leave is due.
     pub(super) leave: Option<Moment>,
     pub(super) waits_in_line: bool,
-    /// Whether the acquire is sent in turn.
+    /// True if the acquire is sent as soon as there is room.
     pub(super) is_unsent: bool,
-    /// Whether the acquire is sent once the lock's fast acquire has a response.
+    /// True if the acquire is sent after the response to the fast acquire of the lock.
     pub(super) is_fenced: bool,
-    /// Whether the acquire is in flight or unsent.
+    /// True if the acquire is in flight or not sent yet.
     pub(super) is_asked_for: bool,
     pub(super) is_parked: bool,
     pub(super) class: Option<Class>,
 }
 
-/// The counter for an entry.
+/// The kind of an entry, by which entries are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Attempt,
@@ -203,7 +212,8 @@ pub(super) enum Class {
 }
 
 impl<P: Mirror> Entry<P> {
-    /// Creates an attempt that begins now: not sent yet, with a waiting caller.
+    /// Creates the entry for an attempt that begins now. Its acquire is not sent yet, and its
+    /// caller waits.
     pub(super) fn new(
         lock: LockName,
         member: Member,
@@ -235,27 +245,29 @@ impl<P: Mirror> Entry<P> {
         }
     }
 
-    /// Returns whether an acquire copy may run after the release or leave.
+    /// Returns true if a copy of the acquire may run after the release or leave, so that a
+    /// tombstone is needed.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered
     }
 
-    /// Returns whether an acquire copy may have run after a request sent at this moment.
+    /// Returns true if a copy of the acquire may have queued the member again after a request sent
+    /// at `sent`.
     pub(super) fn may_be_back_since(&self, sent: Moment) -> bool {
         self.answered.is_some_and(|answered| sent < answered)
     }
 
-    /// Records that the response to a request sent then reports the member as waiting. If a claim
-    /// fits between this and the time it was last known not to hold, the member may have held in a
-    /// batch hold that expired, and be queued again. A message about this hold may still be in
+    /// Records that the response to a request sent at `sent` reports the member as waiting. If a
+    /// claim fits between this time and the previous one, the member may meanwhile have been in a
+    /// batch whose hold expired, and be queued again. A message about that hold may still be in
     /// flight.
     pub(super) fn found_waiting(&mut self, sent: Moment, now: Moment) {
         self.unheard |= lease::certain_until(self.anchor, lease::claim(&self.options)) <= now;
         self.anchor = self.anchor.max(sent);
     }
 
-    /// Returns whether a hold reported by a request of this moment may have been force-released
-    /// since.
+    /// Returns true if a hold reported by the response to a request sent at `sent` may have been
+    /// force-released since.
     pub(super) fn is_revoked_since(&self, sent: Moment) -> bool {
         self.revoked.is_some_and(|revoked| sent <= revoked)
     }
@@ -296,7 +308,8 @@ impl<P: Mirror> Entry<P> {
                 State::Leaving { due, .. } => *due,
                 _ => None,
             },
-            // A second grant may arrive during the confirmation.
+            // The member is still touched during the confirmation, because a second grant may
+            // arrive.
             waits_in_line: matches!(self.state, State::Waiting | State::Confirming { .. }),
             is_unsent: matches!(self.state, State::Unsent) && !self.is_fenced,
             is_fenced: matches!(self.state, State::Unsent) && self.is_fenced,
@@ -306,26 +319,27 @@ impl<P: Mirror> Entry<P> {
         }
     }
 
-    /// Returns when an offer expires.
+    /// Returns the time until which the caller must take an offered lock with this lease.
     pub(super) fn lapses_at(&self, lease: &Lease) -> Moment {
         let claim = lease.since + lease::claim(&self.options);
         claim.min(lease.notice_at(&self.options))
     }
 
-    /// Returns the state for leaving at once, with retries until the server has expired the member.
+    /// Returns the state in which the member leaves at once, and repeats the leave until the server
+    /// has removed the member by itself.
     pub(super) fn leaving(&self, now: Moment) -> State {
         let give_up = now + self.options.lease.max(GIVE_UP);
         State::Leaving { due: Some(now), pause_ms: LEAVE_RETRY_MS, give_up }
     }
 
-    /// Takes out the caller together with the mirror by which the caller is woken.
+    /// Removes and returns the caller, together with the mirror that wakes the caller.
     pub(super) fn take_caller(&mut self) -> (Caller, P) {
         (std::mem::replace(&mut self.caller, Caller::Gone), std::mem::take(&mut self.mirror))
     }
 
-    /// Returns the state for a member no longer on the server. Usually over, but a copy of the
-    /// acquire may still run there and must meet a tombstone, or may have run since the hold was
-    /// force-released and queued the member again: then the member leaves.
+    /// Returns the state for a member that the server no longer has. This is `Over`, unless a copy
+    /// of the acquire may still run, or may have queued the member again since the hold was
+    /// force-released. Then the member leaves, so that a tombstone refuses the copy.
     pub(super) fn gone(&self, now: Moment) -> State {
         match self.may_run_again() || self.answered.is_some() {
             true => self.leaving(now),
@@ -337,12 +351,13 @@ impl<P: Mirror> Entry<P> {
         self.index_keys().class == Some(Class::Attempt)
     }
 
-    /// Returns whether the table can drop the entry.
+    /// Returns true if the table can drop the entry.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state, State::Over) && !matches!(self.caller, Caller::Refused(_))
     }
 
-    /// Sets the refusal for the caller, if any. Returns whether the caller must be woken.
+    /// Sets the refusal that a waiting caller will take. Returns true if there is such a caller,
+    /// who must be woken.
     #[must_use]
     pub(super) fn set_refusal(&mut self, refusal: Refusal) -> bool {
         let waits = self.caller == Caller::Waits;
@@ -352,7 +367,7 @@ impl<P: Mirror> Entry<P> {
         waits
     }
 
-    /// Writes the mirror for the guards.
+    /// Updates the mirror that the guards read.
     pub(super) fn update_mirror(&self) {
         match &self.state {
             State::Offered(lease) | State::Held(lease) => {

@@ -1,5 +1,6 @@
-//! Lanes: one per Redis Cluster server, as the table distinguishes them. A lock is in the lane of
-//! the server with the lock's slot; without a Cluster there is a single lane.
+//! Lanes: the requests in flight to a server, and the work that is due for it. A Redis Cluster has
+//! a lane per server, and a lock is in the lane of the server with the lock's slot. Without a
+//! Cluster there is a single lane.
 //!
 //! # Implementation notes
 //!
@@ -20,13 +21,13 @@ use crate::node::entry::IndexKeys;
 use crate::node::moment::Moment;
 use crate::node::recent_release::RecentRelease;
 
-/// Maximum number of in-flight requests of each kind to a silent server.
+/// Maximum number of requests in flight of each kind to a server that has stopped responding.
 const SILENT: usize = 32;
 
-/// Member ids (or other keys) ordered by due time.
+/// A set of member ids or other keys, ordered by the time when work for them is due.
 pub(super) type ByTime<T = u64> = BTreeSet<(Moment, T)>;
 
-/// The lane of each Cluster slot, indexed by slot.
+/// The number of the lane for each Cluster slot, indexed by slot.
 pub type Lanes = Arc<[u16]>;
 
 #[derive(Debug, Clone, Default)]
@@ -39,25 +40,26 @@ pub(super) struct Lane {
     pub(super) traffic: Traffic,
 }
 
-/// A lane's in-flight requests, and the times derived from responses.
+/// The number of requests in flight in a lane, and times derived from responses.
 #[derive(Debug, Clone)]
 pub(super) struct Traffic {
-    /// Acquires sent by callers.
+    /// The number of first acquires in flight.
     pub(super) asking: usize,
-    /// Acquires sent by the background.
+    /// The number of retried acquires in flight.
     pub(super) repeating: usize,
-    /// Leaves and repeated releases.
+    /// The number of leaves and repeated releases in flight.
     pub(super) leaving: usize,
-    /// Holds being renewed.
+    /// The number of holds whose renewals are in flight.
     pub(super) renewing: usize,
-    /// Total touch weight.
+    /// The total weight of the touches in flight: see `lines::weight`.
     pub(super) touching: usize,
     pub(super) last_success: Moment,
     pub(super) is_silent: bool,
-    /// When backing-off attempts are sent again.
+    /// The time when attempts that are backing off are sent again.
     pub(super) retry_at: Option<Moment>,
     pub(super) pause: Duration,
-    /// Releases whose members must leave once more.
+    /// Releases that this server may not know, because it has taken over: their members leave once
+    /// more.
     pub(super) again: VecDeque<RecentRelease>,
 }
 
@@ -79,14 +81,14 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Returns `most`, capped while the lane is silent.
+    /// Returns the limit `most` for requests in flight, lowered while the server does not respond.
     pub(super) fn bound(&self, most: usize) -> usize {
         if self.is_silent { most.min(SILENT) } else { most }
     }
 }
 
 impl Lane {
-    /// Moves an entry in every order of this lane.
+    /// Updates the orders of this lane after the index keys of an entry have changed.
     #[inline]
     pub(super) fn reorder(&mut self, number: u64, before: &IndexKeys, after: &IndexKeys) {
         move_in_time(&mut self.renewals, number, before.renew, after.renew);
@@ -96,8 +98,8 @@ impl Lane {
     }
 }
 
-/// Moves a member id to a new time. Most changes to an entry change no time and cost only the
-/// comparison.
+/// Moves a member id from one due time to another. Most changes of an entry change no time, and
+/// then cost only the comparison.
 #[inline]
 pub(super) fn move_in_time(
     set: &mut ByTime,

@@ -1,4 +1,4 @@
-//! Leases, claims, and the pauses between renewals and touches.
+//! Leases and claims: how long a hold is certain here, and when renewals and touches are due.
 
 use std::time::Duration;
 
@@ -7,39 +7,40 @@ use crate::node::moment::Moment;
 use crate::terms::{Renewal, Terms};
 use crate::token::FencingToken;
 
-/// Maximum time between two touches of a local queue.
+/// Maximum time between two touches of this node's waiters for a lock.
 pub(super) const TOUCH_PERIOD: Duration = Duration::from_secs(4);
 
-/// A hold, for as long as this node is certain of it.
+/// The token and the times of a hold. All times are by this node's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     pub token: FencingToken,
-    /// When the hold began on this node.
+    /// The time when the hold began.
     pub(super) since: Moment,
-    /// When the request was sent from which the deadline is counted.
+    /// The time of the request from which the deadline is counted.
     pub(super) asked: Moment,
-    /// Earlier than the server's lease end.
+    /// The time until which the hold is certain, earlier than the end of the lease on the server.
     deadline: Moment,
-    /// When `max_hold` ends.
+    /// The end of `max_hold`; `None` if it is not limited.
     last: Option<Moment>,
-    /// When the next renewal is due; `None` while a renewal is in flight, or if no renewal follows.
+    /// The time when the next renewal is due. `None` while a renewal is in flight, or if no renewal
+    /// follows.
     pub(super) renew_at: Option<Moment>,
-    /// Whether the last renewal was answered; also true before the first renewal.
+    /// True if the last renewal was answered, or if there was no renewal yet.
     pub(super) is_answered: bool,
 }
 
-/// Returns until when a lease of `left`, counted from `anchor`, is certain: before the lease ends,
-/// because clocks tick at different rates.
+/// Returns the time until which a lease that lasts `left` from `anchor` on is certain. This is
+/// before the end of the lease, because clocks tick at different rates.
 pub(super) fn certain_until(anchor: Moment, left: Duration) -> Moment {
     anchor + left.saturating_sub(margin(left))
 }
 
-/// Returns how far two clocks may drift apart within `time`.
+/// Returns the maximum difference between two clocks after `time`.
 pub(super) fn margin(time: Duration) -> Duration {
     (time / 100).max(Duration::from_millis(5))
 }
 
-/// Returns the claim: the lease of a handed-off hold.
+/// Returns the claim, the short lease of a handed-off hold.
 pub(super) fn claim(options: &Terms) -> Duration {
     Duration::from_millis(claim_ms(options.lease_ms()))
 }
@@ -50,19 +51,21 @@ pub(super) fn touch_period(options: &Terms) -> Duration {
     TOUCH_PERIOD.min(claim(options) * 2 / 5)
 }
 
-/// Returns how early a renewal may be sent along with due renewals. Less than the spread of leases
-/// renewed together (see `extend`), or they would stay together for ever.
+/// Returns how much earlier a renewal may be sent, together with renewals already due. It is less
+/// than the random spread in `extend`; otherwise leases renewed together would stay together for
+/// ever.
 pub(super) fn ahead(options: &Terms) -> Duration {
     options.lease / 100
 }
 
-/// Guards are notified this long before the deadline, so that even many guards learn in time.
+/// Returns how long before the deadline the guards are notified of a loss, so that even many guards
+/// learn in time.
 fn lead(options: &Terms) -> Duration {
     (options.lease / 100).clamp(Duration::from_millis(2), Duration::from_millis(100))
 }
 
 impl Lease {
-    /// Returns a granted lease: `left`, counted from `anchor`.
+    /// Creates the lease for a grant that lasts `left` from `anchor` on.
     pub(super) fn granted(
         options: &Terms,
         token: FencingToken,
@@ -85,9 +88,10 @@ impl Lease {
         Self { token, since: now, asked: anchor, deadline, last, renew_at, is_answered: true }
     }
 
-    /// Extends the lease after a renewal that was sent at `sent` and lasts `left` from then on. The
-    /// next renewal is due after a third of the lease, or up to a tenth earlier: `chance` is 0 to
-    /// 1 000. So leases that were acquired together are soon renewed at different times.
+    /// Extends the lease after a renewal sent at `sent`, which lasts `left` from then on. The next
+    /// renewal is due after a third of the lease, or up to a tenth earlier by `chance`, a random
+    /// number from 0 to 1 000. So leases that were acquired together are soon renewed at different
+    /// times.
     pub(super) fn extend(&mut self, options: &Terms, sent: Moment, left: Duration, chance: u32) {
         debug_assert!(chance <= 1_000, "a chance of {chance}");
         let third = options.lease / 3;
@@ -100,27 +104,28 @@ impl Lease {
         };
     }
 
-    /// Returns the lease of a batch member under a batch hold with this lease: renewed with it.
+    /// Creates the lease for a batch member from the lease of the batch's hold. It is not renewed
+    /// separately.
     pub(super) fn of_member(&self, token: FencingToken, now: Moment) -> Self {
         Self { token, since: now, renew_at: None, ..self.clone() }
     }
 
-    /// Copies how long the batch hold is certain.
+    /// Extends the lease of a batch member, after the hold of the batch was renewed.
     pub(super) fn follow(&mut self, hold: &Self) {
         self.deadline = self.deadline.max(hold.deadline);
         self.asked = hold.asked;
         self.is_answered = hold.is_answered;
     }
 
-    /// Makes a renewal due at once if the last request was sent before `doubt`. Does nothing while
-    /// a renewal is in flight: the response repeats this check.
+    /// Schedules a renewal at once if the last request was sent before `doubt`. While a renewal is
+    /// in flight it does nothing, because the response repeats this check.
     pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {
         if self.asked < doubt && self.renew_at.is_some() {
             self.renew_at = Some(now);
         }
     }
 
-    /// Schedules the next attempt after a renewal was refused or not answered.
+    /// Schedules the next renewal after a renewal was refused or not answered.
     pub(super) fn retry(&mut self, now: Moment) {
         self.is_answered = false;
         let left = self.until().since(now);
@@ -128,17 +133,17 @@ impl Lease {
         self.renew_at = Some(now + pause);
     }
 
-    /// Returns until when the hold is certain.
+    /// Returns the time until which the hold is certain.
     pub(super) fn until(&self) -> Moment {
         self.last.map_or(self.deadline, |last| last.min(self.deadline))
     }
 
-    /// Returns when to notify the guard of the loss, if nothing extends the lease.
+    /// Returns the time when the guard is notified of the loss, if nothing extends the lease.
     pub(super) fn notice_at(&self, options: &Terms) -> Moment {
         self.until().before(lead(options))
     }
 
-    /// Returns why the lease ends, if it ends now.
+    /// Returns the reason, in words, why a lease that is not extended ends.
     pub(super) fn end(&self, options: &Terms) -> &'static str {
         match self.last {
             Some(last) if last <= self.deadline => "max_hold reached",

@@ -1,4 +1,4 @@
-//! Local queues: this node's waiters for a lock, touched together.
+//! Local queues: all waiters of this node for a lock, which are touched together.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -15,34 +15,39 @@ use crate::{Command, MAX_BATCH, MAX_LINES, Presence, Reply, Touched};
 
 /// Pause before a failed touch is repeated.
 pub(super) const TOUCH_RETRY: Duration = Duration::from_millis(500);
-/// A touch may be sent this fraction (1/40) of the period early, along with due touches.
+/// The divisor of the touch period: a touch may be sent a fortieth of the period early, together
+/// with touches already due.
 const AHEAD: u32 = 40;
-/// Maximum jitter of a touch at the end of a lease, so that not all nodes send it at the same
-/// instant.
+/// Maximum random delay, in ms, of a touch at the end of another holder's lease, so that not all
+/// nodes send it at the same instant.
 const JITTER_MS: u64 = 50;
-/// Minimum time before that touch, so that nothing spins.
+/// Minimum time before a touch at the end of a lease, so that touches do not follow each other
+/// without a pause.
 pub(super) const FLOOR: Duration = Duration::from_millis(5);
 
-/// Minimum weight of a touched lock: a script takes `MAX_LINES` locks or `MAX_BATCH` members.
+/// Minimum weight of a touch, because a script takes at most `MAX_LINES` locks or `MAX_BATCH`
+/// members.
 pub(super) const MIN_WEIGHT: usize = MAX_BATCH / MAX_LINES;
-/// Maximum weight of in-flight touches in each lane: four scripts' worth. With a single script in
-/// flight and a round trip of 50 ms, 20 000 locks could not all be touched before the first
-/// deadline.
+/// Maximum total weight of the touches in flight in each lane: as much as four full scripts. With
+/// one script at a time and a round trip of 50 ms, 20 000 locks could not all be touched before the
+/// first deadline.
 pub(super) const MAX_TOUCHING: usize = 4 * MAX_BATCH;
 
-/// Returns a touch's share of a script: by locks or by members, whichever is more.
+/// Returns the weight of a touch: the number of members, but at least the share that a lock has of
+/// a full script.
 pub(super) fn weight(members: &[Member]) -> usize {
     members.len().max(MIN_WEIGHT)
 }
 
 impl<P: Mirror> Core<P> {
-    /// Starts a recheck of all local queues, because messages may have been missed. Skips queues
-    /// touched in the meantime.
+    /// Starts a recheck: all local queues are touched, because messages may have been missed.
+    /// Queues that are touched before their turn are skipped.
     pub(super) fn check_lines(&mut self) {
         self.recheck = Some((Bound::Unbounded, self.now));
     }
 
-    /// Makes queues due, a bounded number at a time. Each queue is touched when the lane has room.
+    /// Continues the recheck: schedules touches for a bounded number of queues. Each touch is sent
+    /// when its lane has room. Returns the unused budget.
     pub(super) fn recheck_on(&mut self, budget: usize) -> usize {
         let Some((mut from, since)) = self.recheck.take() else { return budget };
         for left in (budget.saturating_sub(MADE_DUE)..budget).rev() {
@@ -58,8 +63,9 @@ impl<P: Mirror> Core<P> {
         budget.saturating_sub(MADE_DUE)
     }
 
-    /// Touches due queues, along with queues due soon. Queues awaiting a lease end are not touched
-    /// early: they were touched lately, and there is nothing to request before the lease ends.
+    /// Sends the due touches of a lane, and touches due soon. A queue that waits for the end of a
+    /// lease is not touched early, because it was touched lately and nothing changes before that
+    /// end. Returns the unused budget.
     pub(super) fn touch_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
         let now = self.now;
         let room = self.room_to_touch(self.table.lane(lane)).div_ceil(MIN_WEIGHT).min(budget);
@@ -79,8 +85,9 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Touches a queue. The next touch is due after the period, minus a random part of up to a
-    /// tenth; after a recheck up to half, to spread queues touched together.
+    /// Touches all waiters of this node for a lock. The next touch is due after the period minus a
+    /// random part: up to a tenth, or up to half after a recheck, so that queues touched together
+    /// spread out.
     pub(super) fn touch_line(&mut self, lock: &LockName) {
         let now = self.now;
         let Some(line) = self.table.lines().get(lock) else { return };
@@ -110,14 +117,14 @@ impl<P: Mirror> Core<P> {
                     let now = self.now;
                     self.table.change(number, |entry| entry.found_waiting(ask.sent, now));
                 }
-                // Reported as a grant in the same reply.
+                // The same reply contains the grant, which was handled before.
                 Presence::Holding => {}
                 Presence::Superseded => self.superseded(number),
                 // The member was force-released, and may have been queued again since.
                 Presence::Gone if self.may_be_back_since(number, ask.sent) => {
                     self.table.touch_by(&ask.lock, self.now);
                 }
-                // A batch has dequeued the member since.
+                // The member has been granted the lock in a batch since.
                 Presence::Gone if self.is_in_run(number) => {}
                 Presence::Gone => self.place_lost(number),
             }
@@ -134,8 +141,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Touches a member woken by the server. Only this member: it is next, and the queue may be
-    /// long.
+    /// Touches a member that the server has woken. Only this member is touched, because it is next
+    /// and the queue may be long.
     pub(super) fn poked(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         match entry.state {
@@ -146,7 +153,8 @@ impl<P: Mirror> Core<P> {
                 self.background(ask);
             }
             State::Asking { .. } => {
-                // The response is older than this message and may report the lock as held.
+                // The response in flight is older than this message, so it may report the lock as
+                // still held.
                 self.table.change(number, |entry| {
                     if let State::Asking { poked, .. } = &mut entry.state {
                         *poked = true;
@@ -157,7 +165,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when to touch a lock whose first lease ends after `first_end_ms`; after the usual
+    /// Returns when to touch a lock whose first lease ends in `first_end_ms`; after the usual
     /// period if there is no lease.
     pub(super) fn lease_end(&self, number: u64, first_end_ms: Option<u64>) -> Moment {
         let now = self.now;
