@@ -1,6 +1,8 @@
-//! Drives this process's side of the protocol in [`proto::node`].
+//! The client side of the protocol: carries requests and replies between the state machine in
+//! [`proto::node`] and a store.
 //!
-//! [`driver`] carries out the core's decisions; all other modules support it.
+//! [`driver`] runs what the state machine decides. The other modules are the futures, the guards,
+//! the settings and the logging around it.
 
 mod attempt;
 mod background;

@@ -1,4 +1,4 @@
-//! An acquisition by this node. Dropping it leaves the queue.
+//! The future of an acquisition by a single node. Dropping it takes the request out of the queue.
 
 use std::fmt;
 use std::future::Future;
@@ -18,14 +18,14 @@ use super::{HoldCell, Node, NodeGuard, Observer, cause_of, later, timer};
 use crate::node::class::Class;
 use crate::types::error::LockError;
 
-/// Without a wait limit, an attempt fails when no request has succeeded for this long, or for the
-/// lease if longer.
+/// Time after which an attempt without a wait limit fails if no request of its node has succeeded
+/// meanwhile. The lease applies instead if it is longer.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
-/// An attempt's result; `None` means busy, for attempts that do not wait.
+/// The result of an attempt. `Ok(None)` means that the lock is busy and the attempt does not wait.
 pub(crate) type AttemptResult = Result<Option<NodeGuard>, LockError>;
 
-/// An acquisition by one node.
+/// The future of an acquisition by a single node. Dropping it cancels the acquisition.
 #[pin_project(PinnedDrop)]
 pub(crate) struct Attempt {
     node: Arc<Node>,
@@ -36,23 +36,26 @@ pub(crate) struct Attempt {
     timer: Option<Sleep>,
 }
 
-/// Attempt options that concern only this node.
+/// The options of an attempt that apply in this process only and are not sent to the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LocalOptions {
-    /// Whether a label is set, which a trace context must not replace.
+    /// True if the request already has a label. Otherwise the caller's trace context becomes the
+    /// label, if there is a context.
     pub(crate) is_labelled: bool,
-    /// Whether to record the holders' labels in the wait span.
+    /// True if the labels of the current holders are recorded in the tracing span of the wait.
     pub(crate) records_holders: bool,
-    /// Whether to refuse the request if the predicted wait is too long.
+    /// True if the request is refused at once when the predicted wait exceeds the caller's wait
+    /// limit.
     pub(crate) refuses_early: bool,
-    /// The longest wait for the store; `None` uses the node's setting.
+    /// Longest time to wait for an unreachable store before the attempt fails; `None` means the
+    /// node's setting.
     pub(crate) store_wait: Option<Duration>,
-    /// Whether an outage of that length fails the attempt even while queued.
+    /// True if an outage longer than `store_wait` also fails an attempt that is already queued.
     pub(crate) leaves_in_outage: bool,
 }
 
 impl LocalOptions {
-    /// Only a label, and no other option.
+    /// The options of a request that has a label, with all other options off.
     pub(crate) const LABELLED: Self = Self {
         is_labelled: true,
         records_holders: false,
@@ -61,7 +64,8 @@ impl LocalOptions {
         leaves_in_outage: false,
     };
 
-    /// Labels the request with the caller's trace context, unless labelled already.
+    /// Sets the request's label to the caller's trace context, unless the request already has a
+    /// label or there is no context.
     pub(crate) fn label(&mut self, request: &mut Request, observer: &Observer) {
         if !self.is_labelled
             && let Some(label) = observer.trace_label()
@@ -73,10 +77,12 @@ impl LocalOptions {
 }
 
 enum AttemptState {
-    /// Not polled yet.
+    /// The future was not polled yet. Contains the request, or the error returned by the first
+    /// poll.
     New(Option<Result<Request, LockError>>),
     Running(RunningAttempt),
-    /// Refused; returned when the timer fires, if set: see `node::refusal_pace`.
+    /// The attempt was refused. The error is returned when the timer fires, or at once without a
+    /// timer: see `node::refusal_pace`.
     Refused(LockError),
     Done,
 }
@@ -92,23 +98,25 @@ struct RunningAttempt {
     _slot: Option<OwnedSemaphorePermit>,
 }
 
-/// What ends an attempt.
+/// The time limit of an attempt, at which the attempt fails.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
-    /// The request timeout, for attempts that do not wait.
+    /// The attempt does not wait in the queue. It fails at this instant, the end of the request
+    /// timeout.
     Once(Instant),
-    /// The caller's wait limit.
+    /// The caller has set a wait limit, which ends at this instant.
     At(Instant),
-    /// No request has succeeded for this long, counted from the attempt's start at the earliest.
+    /// The caller has set no wait limit. The attempt fails once no request has succeeded for this
+    /// time. The time counts from the start of the attempt, or from the last success if later.
     Silence(Duration, Instant),
 }
 
-/// The wait for the store. It fails attempts that no server has queued yet, and queued attempts
-/// only with `leaves_in_outage`.
+/// How long an attempt waits for an unreachable store. The limit applies while no server has queued
+/// the attempt, and afterwards only with `leaves_in_outage`.
 #[derive(Debug, Clone, Copy)]
 struct StoreWait {
     longest: Duration,
-    /// When to check the store next, if at all.
+    /// When to check next whether the store responds; `None` if no more checks are needed.
     look_at: Option<Instant>,
     leaves_in_outage: bool,
 }
@@ -120,17 +128,17 @@ impl StoreWait {
         Self { longest, look_at, leaves_in_outage: local.leaves_in_outage }
     }
 
-    /// Returns the store's error if an outage has lasted for `longest` or more.
+    /// Returns the store's error if the store has been unreachable for `longest` or more.
     fn outage(self, node: &Node, lock: &LockName, mode: Mode) -> Option<StoreError> {
         let outage = node.store.outage(lock, mode == Mode::Wait)?;
         (outage.since.elapsed() >= self.longest).then_some(outage.error)
     }
 }
 
-/// Why an attempt's time is up.
+/// Why an attempt ends without the lock.
 enum End {
     Limit,
-    /// The attempt has waited long enough for the store; with the store's error, if known.
+    /// The store was unreachable for the whole store wait. Contains the store's error, if known.
     Store(Option<StoreError>),
 }
 
@@ -154,13 +162,15 @@ impl Attempt {
         self.cell.positions()
     }
 
-    /// Publishes the positions on this channel.
+    /// Publishes the attempt's queue positions on this channel, unless another channel is set
+    /// already.
     pub(crate) fn tell_positions(&self, positions: watch::Sender<Option<u64>>) {
         self.cell.tell_positions(positions);
     }
 }
 
-/// Reserves a waiting slot of this `Locks`. Attempts that do not wait need no slot.
+/// Reserves one of the `max_waiting` slots of this `Locks`, or fails if all are taken. An attempt
+/// that does not wait needs no slot and gets `Ok(None)`.
 fn take_slot(
     node: &Node,
     request: &Request,
@@ -179,7 +189,8 @@ fn take_slot(
     })
 }
 
-/// Lowers the request's queue limit as predicted; the server enforces it, since it knows the queue.
+/// Lowers the request's queue limit to the longest queue for which the predicted wait is within the
+/// caller's wait limit. The server enforces the limit, because only the server knows the queue.
 fn predict(request: &mut Request, cell: &mut HoldCell) {
     let Some((wait, class)) = request.options.wait.zip(cell.class()) else { return };
     let limit = request.options.queue_limit;
@@ -258,14 +269,14 @@ impl RunningAttempt {
         Ok(Self { attempt, lock, cell, demand, limit, store_wait, span, _slot: slot })
     }
 
-    /// Returns the earliest instant at which the attempt may have to end.
+    /// Returns when the time limit or the store must be checked next.
     fn next_look(&self, node: &Node) -> Instant {
         let limit = self.limit.instant(node);
         self.store_wait.look_at.map_or(limit, |at| at.min(limit))
     }
 
-    /// Returns `Some` if the attempt has waited long enough for the store, with the store's error
-    /// if known. Otherwise schedules the next check.
+    /// Checks whether the store wait is over. Returns `Some` if the attempt must fail, with the
+    /// store's error if known. Otherwise returns `None` and schedules the next check.
     fn look_at_store(&mut self, node: &Node) -> Option<Option<StoreError>> {
         let now = Instant::now();
         let StoreWait { longest, look_at, leaves_in_outage } = self.store_wait;
@@ -298,7 +309,7 @@ impl RunningAttempt {
         None
     }
 
-    /// Returns the attempt's result, if it has ended.
+    /// Converts an outcome to the result for the caller; `None` if the attempt still waits.
     fn outcome(&self, node: &Arc<Node>, outcome: Outcome) -> Option<AttemptResult> {
         match outcome {
             Outcome::Waits => None,
@@ -320,7 +331,8 @@ impl RunningAttempt {
         }
     }
 
-    /// Returns when to report this result to the caller, if later than now.
+    /// Returns when to report this result to the caller; `None` means at once. Only refusals
+    /// because of a full queue or a long predicted wait are delayed.
     fn told_at(&self, node: &Node, outcome: &AttemptResult) -> Option<Instant> {
         use LockErrorKind::{QueueFull, WaitTooLong};
         let Err(error) = outcome else { return None };
@@ -329,7 +341,7 @@ impl RunningAttempt {
             .flatten()
     }
 
-    /// Records the result in the wait span.
+    /// Records the result in the tracing span of the wait, and after a grant the prediction error.
     fn observe(&self, node: &Node, outcome: &AttemptResult) {
         let outcome = match outcome {
             Ok(Some(guard)) => {
@@ -342,7 +354,8 @@ impl RunningAttempt {
         node.observer.acquired(&self.span, &self.cell, outcome);
     }
 
-    /// Ends an attempt whose time is up. A grant that arrived in the same instant counts.
+    /// Ends an attempt whose time is up. Returns a result that has arrived in the same instant,
+    /// such as a grant. Otherwise cancels the attempt and returns the error.
     fn time_out(&self, node: &Arc<Node>, end: End) -> AttemptResult {
         let take = || {
             node.with(|core| {
@@ -375,7 +388,7 @@ impl RunningAttempt {
     }
 }
 
-/// Returns a refusal, once the timer has fired, if set.
+/// Completes a refused attempt with its error once the timer has fired, or at once without a timer.
 fn tell_refusal(
     state: &mut AttemptState,
     mut timer: Pin<&mut Option<Sleep>>,
@@ -411,7 +424,8 @@ impl Future for Attempt {
                 let limits = (limit, store_wait);
                 let begun =
                     RunningAttempt::begin(this.node, request, this.cell, *this.local, limits);
-                // A caller that continues without the lock does not retry: no delay.
+                // With `leaves_in_outage`, the caller continues without the lock and does not
+                // retry, so the error is not delayed.
                 if matches!(&begun, Err(error) if error.kind() != LockErrorKind::Closed)
                     && !this.local.leaves_in_outage
                 {
@@ -433,7 +447,8 @@ impl Future for Attempt {
         let AttemptState::Running(running) = this.state else {
             panic!("the acquisition was polled after completion");
         };
-        // Entered only for the wait: the hold span is the caller's.
+        // The wait span is entered only here, because code that holds the lock has a span of its
+        // own.
         let waiting = running.span.clone().entered();
         // Before the check, so that a later event wakes this task.
         running.cell.caller.register(cx.waker());
@@ -441,8 +456,8 @@ impl Future for Attempt {
         // An in-memory store has replied by now, but this task must still yield to other tasks. The
         // budget is checked before the outcome is taken, because the outcome could not be kept.
         let budget = ready!(poll_proceed(cx));
-        // Right after the request there is no outcome: a look shows this at less cost than an
-        // event.
+        // Right after the request there is no outcome yet. A read of the core shows this at less
+        // cost than an event.
         let is_asking = has_just_asked && this.node.look(|core| core.is_asking(attempt));
         let outcome = match is_asking {
             true => Outcome::Waits,

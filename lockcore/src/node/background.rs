@@ -1,15 +1,18 @@
-//! Background requests: renewals, touches and retries.
+//! The background task of a node, which sends renewals, touches and retries when they are due.
 //!
 //! # Implementation notes
 //!
-//! - Each node has one such task. It sleeps until the next timer, for a second at most: timers stop
-//!   while the machine is suspended, and leases do not. If nothing is due, it sleeps until woken.
+//! - Each node has one such task. It sleeps until the next timer, but for a second at most, because
+//!   timers stop while the machine is suspended and leases do not. Without a timer, it sleeps until
+//!   it is woken.
 //! - It records the node's process for operators: see [`Telling`].
-//! - It also sets the gauges, and runs once more while any gauge is not zero.
-//! - A tick changes a bounded number of entries, and sends all requests before the next tick sends
-//!   any. If there is more to do, the task yields first, so that callers get the mutex.
+//! - It also sets the gauges, and wakes once a second while any gauge is not zero.
+//! - A tick changes a bounded number of attempts and holds, and sends all requests before the next
+//!   tick sends any. If there is more to do, the task yields first, so that callers can lock the
+//!   mutex.
 //! - The task ends, and closes the store, once no handle is left and every hold is released. If the
-//!   runtime drops the task earlier, it ends every attempt, because none could ever get a reply.
+//!   runtime drops the task earlier, the drop ends all attempts, because no reply can arrive any
+//!   more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +26,12 @@ use super::observe::gauges::Gauges;
 use super::telling::Telling;
 use crate::store::Links;
 
-/// The longest time without a check whether the machine was suspended.
+/// Longest sleep while a timer is pending. The task notices a suspension of the machine only after
+/// it has woken.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The node while the task runs. If the runtime drops the task early, every attempt is ended,
-/// because none could ever get a reply.
+/// A node whose background task runs. When the runtime drops the task early, this ends all
+/// attempts, because no reply can arrive any more.
 struct RunningNode {
     driver: Option<Arc<Driver>>,
     #[cfg(feature = "metrics")]
@@ -35,7 +39,8 @@ struct RunningNode {
 }
 
 impl RunningNode {
-    /// Sets the gauges. Returns when to set them again.
+    /// Sets the gauges if they are due. Returns when to set them again; `None` if all are zero, or
+    /// without the feature `metrics`.
     fn sample(&mut self) -> Option<Moment> {
         #[cfg(feature = "metrics")]
         if let Some(driver) = &self.driver {
@@ -62,7 +67,7 @@ impl Drop for RunningNode {
     }
 }
 
-/// Runs until no handle is left and every hold is released.
+/// Returns the background task. It runs until all handles are dropped and all holds are released.
 pub(super) fn run(driver: Arc<Driver>, links: Links) -> impl Future<Output = ()> + Send {
     // Created here, and not in the first poll: the runtime may drop the task before polling it.
     let running = RunningNode {
@@ -79,7 +84,7 @@ async fn work(driver: Arc<Driver>, mut links: Links, mut running: RunningNode) {
     loop {
         let (is_more, next) = driver.tick(LONGEST, was_woken);
         if is_more {
-            // Let callers use the table, too.
+            // Let callers lock the mutex in between.
             tokio::task::yield_now().await;
             continue;
         }

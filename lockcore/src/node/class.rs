@@ -1,4 +1,5 @@
-//! Request classes: a few names for the kinds of requests, because lock names are too many.
+//! Request classes. A class is a caller's name for a kind of requests. Metrics and predictions are
+//! kept for each class, because there are too many lock names.
 
 mod hold_times;
 #[cfg(feature = "metrics")]
@@ -17,20 +18,21 @@ use self::metrics::ClassMetrics;
 
 /// Maximum number of classes per `Locks`, besides [`DEFAULT`] and [`OTHER`].
 const MAX_CLASSES: usize = 1_000;
-/// The longest name, in bytes.
+/// Maximum length of a class name, in bytes. Longer names are cut.
 const MAX_BYTES: usize = 64;
-/// The class of requests without a class.
+/// Class of requests for which the caller names no class.
 const DEFAULT: &str = "default";
-/// The class of requests beyond the maximum number of classes.
+/// Class of requests with a new class name, once there are [`MAX_CLASSES`] classes.
 const OTHER: &str = "other";
 
-/// A class of requests.
+/// A class of requests, with its metrics and past hold times.
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) name: Arc<str>,
     #[cfg(feature = "metrics")]
     pub(crate) metrics: ClassMetrics,
-    /// Whether any request refuses early; otherwise hold times are not needed.
+    /// True once a request of this class has asked for a prediction. Before that, no hold times are
+    /// recorded.
     is_predicted: AtomicBool,
     holds: Mutex<HoldTimes>,
 }
@@ -49,7 +51,7 @@ impl Class {
 }
 
 impl Class {
-    /// Counts a hold, if waits in this class are predicted.
+    /// Records how long a hold lasted, if waits in this class are predicted.
     pub(crate) fn held(&self, time: impl FnOnce() -> Duration) {
         if self.is_predicted.load(Ordering::Relaxed) {
             let time = time();
@@ -57,8 +59,9 @@ impl Class {
         }
     }
 
-    /// Returns a prediction for a request with this wait and queue limit, once enough holds are
-    /// known. The class counts holds from the first call on.
+    /// Predicts the longest queue in which a request is granted the lock within `wait`; at most
+    /// `limit`, the request's own queue limit. Returns `None` until enough holds are recorded.
+    /// Recording starts with the first call.
     pub(crate) fn predict(&self, wait: Duration, limit: u32, demand: Demand) -> Option<Prediction> {
         self.is_predicted.store(true, Ordering::Relaxed);
         let hold = self.holds.lock().unwrap_or_else(PoisonError::into_inner).estimate()?;
@@ -73,27 +76,28 @@ impl Class {
     }
 }
 
-/// Predicted waits, based on past hold times.
+/// A prediction of a request's wait, based on the past hold times of its class.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prediction {
-    /// The longest queue, including the request, in which the wait is still in time.
+    /// Longest queue, including the request, for which the predicted wait is within the wait limit;
+    /// at most the request's own queue limit.
     pub(crate) queue_limit: u32,
-    /// Whether this is the predicted limit, and not a lower limit of the request.
+    /// True if `queue_limit` was predicted, false if it is the request's own queue limit.
     pub(crate) is_limit: bool,
     mean: Duration,
-    /// The number of such requests that can hold concurrently.
+    /// Number of requests with the same demand that can hold the lock at the same time.
     at_once: u64,
 }
 
 impl Prediction {
-    /// Returns the expected wait behind this many waiters.
+    /// Returns the expected wait behind `ahead` waiters.
     pub(crate) fn wait(&self, ahead: u64) -> Duration {
         let seconds = self.mean.as_secs_f64() * ahead as f64 / self.at_once as f64;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
 
-/// Returns the name, cut at a character boundary if too long.
+/// Returns the first [`MAX_BYTES`] bytes of a class name, cut at a character boundary.
 fn cut(name: &str) -> &str {
     if name.len() <= MAX_BYTES {
         return name;
@@ -102,7 +106,7 @@ fn cut(name: &str) -> &str {
     &name[..end]
 }
 
-/// All classes. Never removed, and therefore bounded.
+/// All request classes of a `Locks`. Their number is limited, because a class is never removed.
 #[derive(Debug)]
 pub(crate) struct Classes {
     default: Arc<Class>,
@@ -117,7 +121,8 @@ impl Default for Classes {
 }
 
 impl Classes {
-    /// Creates the classes, with a name for the class of requests without a class.
+    /// Creates the classes. `default` is the name of the class of requests for which the caller
+    /// names no class; if empty, the name is [`DEFAULT`].
     pub(crate) fn new(default: &str) -> Self {
         let default = match cut(default) {
             "" => DEFAULT,
@@ -126,12 +131,13 @@ impl Classes {
         Self { default: Class::new(default), other: Class::new(OTHER), named: Mutex::default() }
     }
 
-    /// Returns the class of requests without a class.
+    /// Returns the class of requests for which the caller names no class.
     pub(crate) fn unnamed(&self) -> Arc<Class> {
         Arc::clone(&self.default)
     }
 
-    /// Returns the class of this name, cut at a character boundary if too long.
+    /// Returns the class of this name, and creates it at first use. Returns the default class for
+    /// an empty name, and [`OTHER`] for a new name once there are [`MAX_CLASSES`] classes.
     pub(crate) fn get(&self, name: &str) -> Arc<Class> {
         let class = match cut(name) {
             "" => &self.default,

@@ -1,5 +1,5 @@
-//! The source of moments: tokio's clock, so that tests can pause it, plus the time the machine was
-//! suspended, unseen by timers.
+//! A node's clock: tokio's clock, so that tests can pause it, plus the time for which the machine
+//! was suspended. Tokio's clock does not count suspensions.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use proto::node::Moment;
 use tokio::time::{Instant, sleep_until};
 
-/// How far ahead to go when a sum would overflow: thirty years.
+/// Time added instead of a duration with which an instant would overflow: thirty years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
-/// Returns `at` plus `by`, or a time far ahead on overflow.
+/// Returns `at` plus `by`, or on overflow an instant thirty years after `at`.
 pub(crate) fn later(at: Instant, by: Duration) -> Instant {
     at.checked_add(by).unwrap_or_else(|| at + FAR)
 }
 
-/// Completes at this instant; never for `None`. The first poll creates the timer.
+/// Waits until this instant, or forever if `None`. The first poll creates the timer.
 pub(crate) async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -27,10 +27,10 @@ pub(crate) async fn until(at: Option<Instant>) {
 #[derive(Debug)]
 pub(crate) struct Clock {
     began: Instant,
-    /// How long the machine was suspended, in µs.
+    /// Total time for which the machine was suspended, as last measured, in µs.
     suspended: AtomicU64,
     boot: boot::BootClock,
-    /// A simulated suspension since the last look, in µs.
+    /// Simulated suspension that the next call of `look` adds, in µs.
     #[cfg(test)]
     unseen: AtomicU64,
 }
@@ -46,14 +46,15 @@ impl Clock {
         }
     }
 
-    /// Returns the current moment, never too late: a lease counted from it ends rather too early.
+    /// Returns the current moment without a check for a suspension of the machine. The moment may
+    /// be too early, so a lease counted from it may only end too early.
     pub(crate) fn now(&self) -> Moment {
         let passed = Instant::now().saturating_duration_since(self.began);
         let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));
         Moment::default() + (passed + suspended)
     }
 
-    /// Returns the current moment after a check whether the machine was suspended: for every
+    /// Returns the current moment after a check for a suspension of the machine. Used by every
     /// decision whether something has expired.
     pub(crate) fn look(&self) -> Moment {
         self.suspended.fetch_max(self.boot.ahead_us(), Ordering::Relaxed);
@@ -62,13 +63,14 @@ impl Clock {
         self.now()
     }
 
-    /// Returns when tokio's clock shows this moment, if the machine is not suspended until then.
+    /// Returns the instant of tokio's clock at this moment, for timers. It is too late if the
+    /// machine is suspended before then.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));
         self.began + moment.before(suspended).since(Moment::default()).min(FAR)
     }
 
-    /// Simulates a suspension of this length; the next look shows it.
+    /// Simulates a suspension of the machine, which the next call of `look` notices.
     #[cfg(test)]
     pub(crate) fn suspend(&self, time: Duration) {
         self.unseen.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
@@ -79,14 +81,15 @@ impl Clock {
 mod boot {
     use rustix::time::{ClockId, clock_gettime};
 
-    /// `CLOCK_BOOTTIME` next to `CLOCK_MONOTONIC`, which stops while the machine is suspended.
+    /// The times of `CLOCK_MONOTONIC`, which stops while the machine is suspended, and
+    /// `CLOCK_BOOTTIME`, which continues, when this was created.
     #[derive(Debug)]
     pub(super) struct BootClock {
         monotonic: i64,
         boot: i64,
     }
 
-    /// Returns the clock's time, in ns.
+    /// Returns the time of this clock, in ns.
     fn time(of: ClockId) -> i64 {
         let time = clock_gettime(of);
         time.tv_sec * 1_000_000_000 + time.tv_nsec
@@ -98,8 +101,8 @@ mod boot {
             Self { monotonic, boot: time(ClockId::Boottime) }
         }
 
-        /// Returns how far the boot clock ran ahead, rather less than more: here the clocks are
-        /// read in reverse order.
+        /// Returns for how long the machine was suspended since this was created, in µs. The result
+        /// may be too short but never too long, because the clocks are read in reverse order here.
         pub(super) fn ahead_us(&self) -> u64 {
             let passed = time(ClockId::Boottime) - self.boot;
             let ahead = passed - (time(ClockId::Monotonic) - self.monotonic);

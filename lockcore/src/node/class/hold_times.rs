@@ -1,42 +1,42 @@
-//! A class's hold times: a histogram with decay.
+//! The hold times of a request class, as a histogram in which older holds count less.
 //!
 //! # Implementation notes
 //!
 //! - Each power of two has four buckets, so a quantile is at most a quarter too low, and never too
-//!   high. Reading is rare, and scans the buckets.
+//!   high. Quantiles are rarely read, by a scan of all buckets.
 //! - Once there are many holds, all buckets are halved. So the last few hundred holds count most,
 //!   and a rarely used class keeps its estimate.
 
 use std::time::Duration;
 
-/// With fewer holds, there is no estimate.
+/// Number of holds from which on there is an estimate.
 const FEWEST: u32 = 100;
-/// The estimate is recalculated after this many holds.
+/// Number of holds between two calculations of the estimate.
 const RENEWED_EACH: u32 = 50;
-/// All counts are halved at this many holds.
+/// Number of holds at which all counts are halved, so that older holds count less.
 const MOST: u32 = 1_024;
-/// One in this many holds is shorter than the low estimate.
+/// One in `LOW_PART` holds is shorter than the low estimate.
 const LOW_PART: u32 = 10;
-/// Four per power of two: from 1 µs to nine hours.
+/// Number of buckets: four for each power of two, from 1 µs to nine hours.
 const BUCKETS: usize = 140;
 
-/// A class's estimated hold time.
+/// An estimate of how long the holds of a class last.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct HoldEstimate {
-    /// Nine of ten holds last longer.
+    /// Duration that nine of ten holds exceed.
     pub(crate) low: Duration,
-    /// The mean.
+    /// Mean duration of a hold.
     pub(crate) mean: Duration,
 }
 
-/// Past hold times.
+/// The hold times of a class so far, and the estimate calculated from them.
 #[derive(Debug)]
 pub(crate) struct HoldTimes {
     buckets: [u32; BUCKETS],
     count: u32,
     /// The sum of all counted hold times, in µs.
     sum: f64,
-    /// The estimate at the last recalculation: requests that refuse early read it each time.
+    /// The last calculated estimate. It is kept because each request with early refusal reads it.
     estimate: Option<HoldEstimate>,
 }
 
@@ -47,7 +47,7 @@ impl Default for HoldTimes {
 }
 
 impl HoldTimes {
-    /// Counts a hold.
+    /// Adds the duration of a hold.
     pub(crate) fn add(&mut self, hold: Duration) {
         if self.count >= MOST {
             self.halve();
@@ -69,7 +69,8 @@ impl HoldTimes {
         self.sum *= f64::from(self.count) / before;
     }
 
-    /// Returns the estimate, once there are enough holds. It is recomputed every 50 holds.
+    /// Returns the last estimate, which is calculated every 50 holds. `None` with fewer than 100
+    /// holds.
     pub(crate) fn estimate(&self) -> Option<HoldEstimate> {
         self.estimate
     }
@@ -90,7 +91,7 @@ impl HoldTimes {
     }
 }
 
-/// Returns the bucket for a hold time in µs.
+/// Returns the index of the bucket for a hold time in µs.
 fn bucket(micros: u64) -> usize {
     let micros = micros.max(1);
     let power = micros.ilog2();
@@ -98,7 +99,7 @@ fn bucket(micros: u64) -> usize {
     (4 * power as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// Returns the shortest hold time in a bucket, in µs.
+/// Returns the shortest hold time that belongs to a bucket, in µs.
 fn lowest(bucket: usize) -> u64 {
     let (power, quarter) = (bucket / 4, bucket as u64 % 4);
     ((4 + quarter) << power) / 4

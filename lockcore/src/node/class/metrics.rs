@@ -1,10 +1,10 @@
-//! Metric names per class.
+//! Metric keys of a request class.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The keys for a class's histograms, with the class label, created once: each acquire and release
-/// needs some.
+/// The metric keys of a class's histograms. They are created once per class, because each acquire
+/// and release needs some of them.
 #[derive(Debug)]
 pub(crate) struct ClassMetrics {
     pub(crate) wait: metrics::Key,
@@ -29,7 +29,8 @@ impl ClassMetrics {
         }
     }
 
-    /// Returns `true` on the first call: the caller then sets the counters of the class to 0.
+    /// Returns true on the first call, after which the caller sets the class's counters to 0, and
+    /// false on later calls.
     pub(crate) fn begins(&self) -> bool {
         !self.has_begun.load(Ordering::Relaxed) && !self.has_begun.swap(true, Ordering::Relaxed)
     }
