@@ -1,4 +1,5 @@
-//! Caller deadlines, on the runtime that polls: the node's own runtime may not be driven.
+//! Timeouts for callers. Their timers run on the runtime that polls the caller's future, because
+//! the node's own runtime may not be running.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,14 +18,14 @@ use super::driver::Driver;
 use crate::operate::inspection::LockInspection;
 use crate::types::error::LockError;
 
-/// How long a caller waits for a response after the store's timeouts, which fire first if the
-/// node's runtime runs.
+/// Time for which a caller waits beyond the timeouts of the store, so that the store's own error is
+/// returned if the node's runtime is running.
 const GRACE: Duration = Duration::from_millis(100);
 
 const OUTSIDE: &str =
     "futures of lockcore must be polled inside a tokio runtime with timers enabled";
 
-/// Returns the runtime that polls.
+/// Returns the current runtime, which polls the caller's future.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -32,8 +33,8 @@ fn polling() -> Handle {
     Handle::try_current().unwrap_or_else(|_| panic!("{OUTSIDE}"))
 }
 
-/// Returns a timer that wakes the polling task. Created before anything is sent, so that a panic
-/// leaves nothing behind.
+/// Creates a timer on the current runtime. Call this before a request is sent, so that a panic
+/// leaves no request behind.
 ///
 /// # Panics
 /// Outside a tokio runtime; tokio also panics in a runtime without timers.
@@ -42,7 +43,7 @@ pub(crate) fn timer(at: Instant) -> Sleep {
     sleep_until(at)
 }
 
-/// A request with a timeout for the caller.
+/// The future of a request's answer, with a timeout for the caller.
 #[derive(Debug)]
 pub(crate) struct TimedRequest {
     driver: Arc<Driver>,
@@ -51,7 +52,7 @@ pub(crate) struct TimedRequest {
 }
 
 impl TimedRequest {
-    /// Sends a request for the polling caller.
+    /// Sends the request at once, and returns the future of its answer.
     ///
     /// # Panics
     /// As [`timer`].
@@ -81,15 +82,15 @@ impl Future for TimedRequest {
     }
 }
 
-/// Returns the error for a request without a response.
+/// Returns the error for a request that got no response in time.
 pub(crate) fn silent() -> LockError {
     let detail = "no response in time: is the runtime of this Locks running?";
     LockError::with_detail(LockErrorKind::Unavailable, detail)
 }
 
 impl Driver {
-    /// Returns the longest time a caller waits for a response. Twice the request timeout: a request
-    /// may first wait for the connection.
+    /// Returns the longest time for which a caller waits for a response. The request timeout is
+    /// included twice, because a request may first have to wait for the connection.
     pub(crate) fn longest_answer(&self) -> Duration {
         2 * self.settings.request_timeout + GRACE
     }
@@ -99,18 +100,18 @@ impl Driver {
         later(Instant::now(), self.longest_answer())
     }
 
-    /// Whether the node's own runtime polls.
+    /// Returns true if the current runtime is the node's own.
     pub(crate) fn is_own_runtime(&self) -> bool {
         Handle::try_current().is_ok_and(|polling| polling.id() == self.runtime.id())
     }
 
-    /// Returns a timer for the response to a request sent now, if another runtime than the node's
-    /// polls. On the node's own runtime, the store's timeouts fire first.
+    /// Creates a timer for the response to a request sent now. Returns `None` on the node's own
+    /// runtime, because the timeouts of the store fire there.
     pub(crate) fn timer_elsewhere(&self) -> Option<Pin<Box<Sleep>>> {
         (!self.is_own_runtime()).then(|| Box::pin(timer(self.answer_deadline())))
     }
 
-    /// Runs a command for a caller.
+    /// Sends a command that belongs to no attempt or hold, and waits for the answer.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         lock: LockName,
@@ -124,7 +125,7 @@ impl Driver {
         TimedRequest::ask(self, ask).await
     }
 
-    /// Releases all holds under a name. Returns whether there was any.
+    /// Releases all holds of a lock, in whichever process. Returns true if there was any.
     pub(crate) async fn force_release(self: &Arc<Self>, lock: LockName) -> Result<bool, LockError> {
         match self.ask(lock, Command::ForceRelease { member: None }).await? {
             Answer::Released(reply) => Ok(reply.outcome == Released::Released),
@@ -132,7 +133,7 @@ impl Driver {
         }
     }
 
-    /// Inspects a name.
+    /// Reads the holders and waiters of a lock. `command` is a [`Command::Inspect`].
     pub(crate) async fn inspect(
         self: &Arc<Self>,
         lock: LockName,
@@ -150,7 +151,8 @@ impl Driver {
         self.in_time(async move { store.ping().await }).await
     }
 
-    /// Runs a store request without the core.
+    /// Runs a request to the store on the node's runtime, and fails if the result does not arrive
+    /// in time.
     pub(crate) async fn in_time<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -170,7 +172,8 @@ impl Driver {
         }
     }
 
-    /// Converts a store error for the caller.
+    /// Converts a store error to an error for the caller. An outage because of a refused login
+    /// becomes [`Denied`](LockErrorKind::Denied).
     pub(crate) fn error(&self, error: StoreError) -> LockError {
         if error.kind == LockErrorKind::Closed && self.has_ended() {
             return self.closed();

@@ -1,24 +1,25 @@
-//! The node driver: the only mutex, the only calls to the store, and all wake-ups.
+//! The driver of a node: guards the state machine [`Core`] by a mutex, sends its requests to the
+//! store, and wakes callers.
 //!
 //! # Implementation notes
 //!
-//! - An event takes the mutex once; effects run without it. So a store that responds and calls back
-//!   within a call, a foreign waker, or logging can do no harm. A panic in one effect does not
-//!   prevent the others.
-//! - A release or a leave is sent by the event that ends a hold or a wait, on the thread that
-//!   causes it: it waits neither for the background task nor for a turn on a busy runtime. Only the
-//!   retries are sent in the background.
-//! - A request is sent within the call, and always completes: the reply may carry a grant for
-//!   another attempt. The store passes the reply to the table in a task of its own; caller futures
-//!   are not involved. When the runtime ends, there is no reply.
-//! - Effects of two events may overtake each other. So the table never has two requests for the
-//!   same member in flight if their order matters: a leave waits for the reply to the acquire. A
-//!   release may overtake a renewal; the renewal's reply then means nothing.
+//! - An event locks the mutex once, and its effects run without the mutex. So nothing can deadlock
+//!   when a store responds within the call, or a user's waker or log subscriber calls back. A panic
+//!   in one effect does not prevent the others.
+//! - The event that ends a hold or a wait also sends the release or the leave, on the thread that
+//!   causes the event. The request waits neither for the background task nor for a turn on a busy
+//!   runtime. Only the retries are sent in the background.
+//! - A request is sent within the call, and always completes, because the reply may contain a grant
+//!   for another attempt. A task of the store passes the reply to the core, without the caller's
+//!   future. When the runtime ends, there is no reply.
+//! - Effects of two events may overtake each other. So the core never has two requests for the same
+//!   member in flight if their order matters: a leave waits for the reply to the acquire. A release
+//!   may overtake a renewal, whose reply then changes nothing.
 //! - A tick's requests are sent before the next tick sends any: attempts that had to wait for a
 //!   tick keep their order.
 //! - With required replicas, each renewal is sent on a connection that then waits for the replicas,
-//!   and a guard relies on the renewal only once enough replicas have it. There, too, a release may
-//!   overtake it.
+//!   and a guard relies on the renewal only once enough replicas have it. A release may overtake
+//!   such a renewal, too.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -45,12 +46,13 @@ use crate::operate::status::{Connection, Status};
 use crate::store::{Listener, Replied, Replies, Store, TakeReply, Then};
 use crate::types::error::LockError;
 
-/// Maximum number of holders whose labels are recorded for a wait.
+/// Maximum number of holders whose labels are recorded in the tracing span of a wait.
 const MOST_NAMED: NonZeroU32 = NonZeroU32::new(8).expect("the number is not zero");
 
 pub(crate) type Effects = Vec<Effect<HoldCell>>;
 
-/// A node. Lives as long as any handle, or anything not yet released.
+/// A running node, shared by the handles, the guards and the background task. It lives until all
+/// handles and guards are dropped and all holds are released.
 pub(crate) struct Driver {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) id: NodeId,
@@ -63,27 +65,31 @@ pub(crate) struct Driver {
     table: Mutex<DriverState>,
     /// Notified when a timer is due sooner than the background task expects.
     pub(super) wake: Notify,
-    /// Notified when a closed node has changed.
+    /// Notified after each event of a node that is shut down, for tasks that wait until the
+    /// shutdown is complete.
     pub(crate) progress: Notify,
     has_ended: AtomicBool,
 }
 
-/// The state behind the mutex.
+/// The state of a driver that its mutex guards.
 struct DriverState {
     core: Core<HoldCell>,
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
-    /// The store's server count at the last event.
+    /// Number of servers that commands have been sent to, as of the last event: see
+    /// [`Store::servers`].
     servers: u64,
     lanes: Option<Lanes>,
-    /// When the background task wakes by itself.
+    /// When the background task wakes without being notified; `None` if it only waits for a
+    /// notification.
     armed: Option<Moment>,
-    /// Whether all handles were dropped.
+    /// True once all handles were dropped.
     is_abandoned: bool,
 }
 
 impl DriverState {
-    /// Updates the connection states, so that no decision uses an old state.
+    /// Passes changes of the connection states to the core before an event, so that no decision
+    /// uses an old state.
     fn follow(&mut self, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
         if has_changed(&self.commands) || has_changed(&self.subscription) {
@@ -98,7 +104,8 @@ impl DriverState {
         }
     }
 
-    /// Updates what the store can do, and the servers per Redis Cluster slot.
+    /// Passes to the core whether the store has the fast path, and the lane of each Redis Cluster
+    /// slot. A lane is the requests and timers for one server.
     fn follow_store(&mut self, store: &dyn Store) {
         self.core.set_fast_path(store.has_fast_path());
         if let Some(lanes) = store.lanes().filter(|lanes| self.lanes.as_ref() != Some(lanes)) {
@@ -107,13 +114,14 @@ impl DriverState {
         }
     }
 
-    /// Whether nothing is left to do, and nothing can cause more work.
+    /// Returns true if all handles were dropped, and no attempt, hold or pending release is left.
     fn is_over(&self) -> bool {
         let counts = self.core.counts();
         self.is_abandoned && counts.attempts + counts.holds + counts.given_back == 0
     }
 
-    /// Whether the background task must wake sooner.
+    /// Returns true if the background task must be notified, because something is due before it
+    /// wakes by itself.
     fn is_late(&mut self) -> bool {
         // The background task also ends the node.
         let next = if self.is_over() { Some(Moment::default()) } else { self.core.next() };
@@ -175,8 +183,8 @@ impl Driver {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs an event, after a check whether the machine was suspended: a lease or an offer may have
-    /// expired.
+    /// Runs an event of the core, and then its effects. Before the event, checks whether the
+    /// machine was suspended, because leases may have expired meanwhile.
     pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
         let mut table = self.table();
         table.core.event(self.clock.look());
@@ -196,14 +204,14 @@ impl Driver {
         value
     }
 
-    /// Sends a request. The reply is processed even if the caller is gone, because it may carry a
+    /// Sends a request. The reply is processed even if the caller is gone, because it may contain a
     /// grant for another attempt.
     pub(crate) fn send(self: &Arc<Self>, ask: Ask) {
         self.send_batch(smallvec![ask], false);
     }
 
-    /// As [`send`](Self::send), and then calls `then` with the response, unless the runtime ends
-    /// first.
+    /// Sends a request like [`send`](Self::send), and calls `then` with the response. If the
+    /// runtime ends first, `then` is dropped without a call.
     pub(crate) fn send_then(
         self: &Arc<Self>,
         ask: Ask,
@@ -221,9 +229,10 @@ impl Driver {
         self.store.send(smallvec![ask], Then::call(taken));
     }
 
-    /// Handles the timers that are due. Returns whether there is more work, and when to call again:
-    /// after `longest` at the latest, since timers sleep through a suspension. A woken task runs
-    /// once more even if nothing is due, so that an immediate next lock need not wake it again.
+    /// Runs the timers that are due. Returns true if more are due, and when to call again: after
+    /// `longest` at the latest, because timers stop during a suspension. If the task was woken,
+    /// this time is set even without a timer. So the next lock, if immediate, need not wake the
+    /// task again.
     pub(super) fn tick(
         self: &Arc<Self>,
         longest: Duration,
@@ -252,7 +261,7 @@ impl Driver {
         (is_more, armed)
     }
 
-    /// Records that the last handle was dropped.
+    /// Records that the last handle was dropped, and wakes the background task if it can end.
     pub(super) fn abandon(&self) {
         let mut table = self.table();
         table.is_abandoned = true;
@@ -263,12 +272,12 @@ impl Driver {
         }
     }
 
-    /// Whether the background task must end.
+    /// Returns true if the background task must end.
     pub(super) fn is_over(&self) -> bool {
         self.table().is_over()
     }
 
-    /// Returns the node's state.
+    /// Returns the node's connection states and numbers of attempts and holds.
     pub(crate) fn status(&self) -> Status {
         let counts = self.look(Core::counts);
         Status {
@@ -291,7 +300,8 @@ impl Driver {
         foreign::call("a waker", || self.progress.notify_waiters());
     }
 
-    /// Runs the effects. Requests first: logging may block this thread.
+    /// Runs effects. Requests are sent before events are logged, because logging may block this
+    /// thread.
     fn run(self: &Arc<Self>, mut effects: Effects) {
         if effects.is_empty() {
             return;
@@ -328,10 +338,11 @@ impl Driver {
         }
     }
 
-    /// Requests the holders an attempt waits for, if the span records them.
+    /// Requests the labels of the holders for which an attempt waits, if the attempt's span is to
+    /// record them.
     fn record_holders(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
         let Some(wait) = of.take_records_holders() else { return };
-        // Without waiters: there may be a thousand.
+        // The maximum excludes the waiters from the reply; there may be a thousand.
         let command = Command::Inspect { from: u32::MAX, most: MOST_NAMED };
         let (lock, sent) = (lock.clone(), self.clock.now());
         let driver = Arc::clone(self);
@@ -364,8 +375,8 @@ impl Driver {
         }
     }
 
-    /// Processes a reply. If a single command may have failed all, sends each command alone
-    /// instead.
+    /// Processes the reply to a batch. If one command may have failed the whole batch, sends each
+    /// command again on its own.
     fn take_or_split(self: &Arc<Self>, batch: Batch, replied: &Replied, confirmed: bool) {
         match replied {
             Err(error) if batch.len() > 1 && is_of_one(error) => {
@@ -397,13 +408,13 @@ impl Driver {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Returns why nothing begins any more.
+    /// Returns the error for a request after the node's shutdown or the end of its runtime.
     pub(crate) fn closed(&self) -> LockError {
         let why = if self.has_ended() { "its runtime has ended" } else { "it was shut down" };
         LockError::with_detail(LockErrorKind::Closed, why)
     }
 
-    /// Ends every attempt: the runtime has ended, and none could ever get a reply.
+    /// Ends all attempts, because the runtime has ended and no reply can arrive any more.
     pub(super) fn end(self: &Arc<Self>) {
         self.has_ended.store(true, Ordering::Release);
         self.with(|core| core.close());
@@ -413,7 +424,7 @@ impl Driver {
         }
     }
 
-    /// Returns when a request last succeeded.
+    /// Returns when a request of this node last succeeded.
     pub(crate) fn last_success(&self) -> Instant {
         self.clock.instant(self.look(Core::last_success))
     }
@@ -425,15 +436,15 @@ impl TakeReply for Driver {
     }
 }
 
-/// Returns a seed that is as random as the node id.
+/// Returns the seed for random delays between requests, derived from the random node id.
 fn seed_of(id: &NodeId) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.as_str().hash(&mut hasher);
     hasher.finish().max(1)
 }
 
-/// Whether the request ends a hold or a wait on the server, or is an acquire that waited for the
-/// response to a fast acquire.
+/// Returns true if the effect sends a request that must not wait for a task: a release, a leave, or
+/// an acquire that has waited for the response to a fast acquire.
 fn is_urgent(effect: &mut Effect<HoldCell>) -> bool {
     let Effect::Send(ask) = effect else { return false };
     match ask.command {
@@ -443,7 +454,7 @@ fn is_urgent(effect: &mut Effect<HoldCell>) -> bool {
     }
 }
 
-/// Removes the requests of one kind, in order.
+/// Removes the effects of one kind, and returns their requests in order.
 fn taken(effects: &mut Effects, is_one: fn(&mut Effect<HoldCell>) -> bool) -> Vec<Ask> {
     let taken = effects.extract_if(.., is_one);
     let ask = |effect| match effect {
@@ -462,7 +473,8 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// Receives the store's messages: created before the store, opened once the node exists.
+/// Passes the store's messages to the node. Created before the store, and opened once the node
+/// exists.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inbox(Arc<OnceLock<Weak<Driver>>>);
 

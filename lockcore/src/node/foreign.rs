@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tracing::error;
 
-/// Calls foreign code; a panic is reported and does not propagate.
+/// Calls foreign code. A panic does not propagate, and is logged with `what`, a name for the code.
 pub(super) fn call(what: &'static str, call: impl FnOnce()) {
     // `call` changes nothing of ours, so nothing can be left half changed.
     let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { return };

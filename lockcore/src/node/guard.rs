@@ -1,4 +1,4 @@
-//! Guards of this node's holds.
+//! Guards of holds on a single node.
 
 use std::cell::LazyCell;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{HoldCell, Node, NodeRelease, TimedRequest};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 
-/// A guard's invariant.
+/// Panic message for a guard without a hold, which would be a bug.
 const KEPT: &str = "a guard has a hold until consumed";
 
 /// A guard of a single node's hold. Dropping the last guard releases the hold.
@@ -28,12 +28,13 @@ struct NodeHold {
     node: Arc<Node>,
     lock: LockName,
     shared: HoldCell,
+    /// Number of the hold in the core.
     number: u64,
     demand: Demand,
     token: FencingToken,
     since: Moment,
     waited: Duration,
-    /// Open while the hold lasts.
+    /// Tracing span of the hold, open while the hold lasts.
     span: Span,
 }
 
@@ -67,7 +68,7 @@ impl NodeGuard {
         self.0.as_ref().expect(KEPT)
     }
 
-    /// Takes the hold out, so that the drop has nothing to do.
+    /// Takes the hold out of the guard, so that the guard's drop does not release it.
     fn into_hold(mut self) -> NodeHold {
         self.0.take().expect(KEPT)
     }
@@ -76,7 +77,7 @@ impl NodeGuard {
         self.hold().demand
     }
 
-    /// Returns the token; none for permits.
+    /// Returns the fencing token; [`NONE`](proto::token::NONE) for permits.
     pub(crate) fn fencing_token(&self) -> FencingToken {
         let hold = self.hold();
         if hold.demand.is_permits() { proto::token::NONE } else { hold.token }
@@ -107,7 +108,7 @@ impl NodeGuard {
         hold.shared.is_lost(hold.node.clock.look())
     }
 
-    /// Returns the token that is cancelled when the node learns of the loss.
+    /// Returns the cancellation token that is cancelled once the node knows that the hold is lost.
     pub(crate) fn loss(&self) -> &CancellationToken {
         self.hold().shared.lost()
     }
@@ -133,15 +134,15 @@ impl NodeGuard {
         self.hold().shared.guards()
     }
 
-    /// Returns another guard for the hold.
+    /// Returns another guard that shares the hold.
     pub(crate) fn reenter(&self) -> Self {
         let hold = self.hold();
         hold.shared.add_guard();
         Self(Some(hold.clone()))
     }
 
-    /// Renews the hold now, and returns a new token above all tokens this process has seen. Reads
-    /// and permits return their shared token.
+    /// Renews the hold now, and returns a new fencing token above all tokens seen by this process.
+    /// Reads and permits return their shared token.
     pub(crate) async fn confirm(&self) -> Result<FencingToken, LockError> {
         let lost = || LockError::new(LockErrorKind::Lost);
         let NodeHold { node, number, .. } = self.hold();
@@ -156,7 +157,7 @@ impl NodeGuard {
         }
     }
 
-    /// Turns a lock into a read.
+    /// Downgrades the lock to a read, which others can then share.
     pub(crate) async fn reduce(&mut self) -> Result<(), LockError> {
         let hold = self.hold();
         let invalid = |why: String| Err(LockError::with_detail(LockErrorKind::InvalidOption, why));
@@ -172,7 +173,8 @@ impl NodeGuard {
         let node = &hold.node;
         let number = hold.number;
         node.settings.can(Ability::Parts)?;
-        // In a batch, the hold has another member's id.
+        // In a batch of waiters that were granted the lock as one hold, the server has the hold
+        // under another member's id.
         let asked = node.with(|core| Some((core.downgrade(number)?, core.held_as(number))));
         let Some((ask, held_as)) = asked else {
             return Err(LockError::new(LockErrorKind::Lost));
@@ -213,14 +215,15 @@ impl NodeGuard {
                 let returning = Returning(hold.shared.clone());
                 node.send_then(ask, move |answer| returning.tell(answer));
             }
-            // The table reports the outcome.
+            // The core reports the outcome later, with the reply to another request of the batch.
             GivenBack::InRun => {}
             // Leaked, or released by a shutdown.
             GivenBack::Nothing => {
                 return NodeRelease::done(Err(LockError::new(LockErrorKind::Lost)));
             }
         }
-        // An unpolled release does not keep the node alive.
+        // Holds the driver and not the node, so that an unpolled release does not keep the node
+        // alive.
         NodeRelease::running(Arc::clone(&*hold.node), hold.shared)
     }
 
@@ -236,7 +239,7 @@ impl Drop for NodeGuard {
     fn drop(&mut self) {
         let Some(hold) = self.0.take() else { return };
         if hold.shared.drop_guard() {
-            // First, while the table still counts the hold: a shutdown waits for this thread.
+            // First, while the core still counts the hold: a shutdown waits for this thread.
             hold.observe_end();
             hold.node.with(|core| core.dropped(hold.number));
         }

@@ -1,4 +1,4 @@
-//! The node as held by handles, futures and guards: it ends after the last of them is dropped and
+//! The node as held by handles, futures and guards. It ends after the last of them is dropped and
 //! every hold is released.
 
 use std::ops::Deref;
@@ -12,12 +12,14 @@ use super::driver::{Driver, Inbox};
 use super::settings::Settings;
 use crate::store::{Links, Store};
 
-/// A running node.
+/// A running node. Handles, futures and guards hold it in an [`Arc`]; after the last of them is
+/// dropped, the background task can end.
 #[derive(Debug)]
 pub(crate) struct Node(Arc<Driver>);
 
 impl Node {
-    /// Starts the background tasks on `runtime`. `inbox` is the store's listener.
+    /// Starts a node, whose background task runs on `runtime`. `inbox` must be the listener of
+    /// `store`.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         id: NodeId,

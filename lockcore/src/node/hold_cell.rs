@@ -1,4 +1,5 @@
-//! An attempt's mirror, shared with the hold and guards outside the table.
+//! The state of an attempt and of the hold that follows. The core writes it, and the attempt's
+//! future and the guards read it without the core's mutex.
 
 use std::fmt;
 use std::ops::Deref;
@@ -15,36 +16,37 @@ use tracing::Span;
 use super::foreign;
 use crate::node::class::{Class, Prediction};
 
-/// The deadline and the loss are written within the table's critical sections, so that a guard
-/// reports its state without a mutex.
+/// The state of an attempt and of the hold that follows. The core writes the deadline and the loss
+/// under its mutex, and guards read them without a mutex.
 #[derive(Default)]
 pub(crate) struct Cell {
-    /// The waiting caller's waker.
+    /// Waker of the task that waits for the lock or for the release.
     pub(crate) caller: AtomicWaker,
-    /// Until when the hold is certain, in µs.
+    /// Moment until which the lock is certainly held, in µs since the node's start.
     until: AtomicU64,
-    /// A renewal was refused or got no reply, and no later renewal got a reply.
+    /// True if the last renewal was refused or got no reply.
     is_unanswered: AtomicBool,
     is_lost: AtomicBool,
-    /// The release outcome: whether the server still had the hold.
+    /// Outcome of the release: whether the server still had the hold, or why that is unknown.
     returned: OnceLock<Result<Released, StoreError>>,
     lost: OnceLock<CancellationToken>,
     guards: AtomicUsize,
-    /// The request's class; `None` without a caller.
+    /// The request's class; `None` for a cell that no caller has created.
     class: Option<Arc<Class>>,
-    /// The number of waiters ahead when the server queued the attempt, plus one; zero if it was not
-    /// queued.
+    /// Number of waiters ahead when the server last queued the attempt, plus one; zero if the
+    /// attempt was not queued.
     queued: AtomicU64,
     positions: OnceLock<watch::Sender<Option<u64>>>,
-    /// The lock was downgraded to a read.
+    /// True once the lock was downgraded to a read.
     is_reduced: AtomicBool,
-    /// The predicted wait, if the attempt may be refused early.
+    /// Prediction of the wait, if the attempt may be refused early.
     prediction: Option<Prediction>,
-    /// The wait span, if it is to record the holders' labels, and the request's label.
+    /// Tracing span of the wait, and the request's label, while the labels of the holders are still
+    /// to be recorded in the span.
     records_holders: Mutex<Option<(Span, Label)>>,
 }
 
-/// An attempt's cell; clones share it.
+/// A shared [`Cell`], which its clones refer to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HoldCell(Arc<Cell>);
 
@@ -54,7 +56,7 @@ impl HoldCell {
         Self(Arc::new(Cell { class: Some(class), ..Cell::default() }))
     }
 
-    /// Sets the predicted wait, before the attempt begins.
+    /// Sets the prediction of the wait, before the attempt begins.
     pub(crate) fn predict(&mut self, prediction: Prediction) {
         let cell = Arc::get_mut(&mut self.0).expect(
             "the cell is not shared before the attempt \
@@ -92,13 +94,13 @@ impl Mirror for HoldCell {
 }
 
 impl Cell {
-    /// Returns the release outcome, once known.
+    /// Returns the outcome of the release; `None` until it is known.
     pub(crate) fn outcome(&self) -> Option<&Result<Released, StoreError>> {
         self.returned.get()
     }
 
-    /// Publishes the release outcome, unless published before. Runs foreign code: never call it
-    /// under a mutex.
+    /// Sets the outcome of the release, unless it is set, and wakes the caller. Runs foreign code:
+    /// never call it under a mutex.
     pub(crate) fn tell_returned(&self, outcome: Result<Released, StoreError>) {
         if self.returned.set(outcome).is_ok() {
             foreign::call("a waker", || self.caller.wake());
@@ -109,27 +111,28 @@ impl Cell {
         Moment::from_micros(self.until.load(Ordering::Acquire))
     }
 
-    /// Whether the hold is over, reported or not.
+    /// Returns true if the hold is lost: the core has reported the loss, or the deadline has
+    /// passed.
     pub(crate) fn is_lost(&self, now: Moment) -> bool {
         self.is_lost.load(Ordering::Acquire) || now >= self.until()
     }
 
-    /// Whether the last renewal was refused or got no reply.
+    /// Returns true if the last renewal was refused or got no reply.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.is_unanswered.load(Ordering::Acquire)
     }
 
-    /// Whether the table has reported the loss.
+    /// Returns true if the core has reported the loss.
     pub(crate) fn was_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Returns the token that is cancelled once the hold is lost.
+    /// Returns the cancellation token that is cancelled once the hold is lost.
     pub(crate) fn lost(&self) -> &CancellationToken {
         self.lost.get_or_init(CancellationToken::new)
     }
 
-    /// Notifies the guards. Runs foreign code: never call it under a mutex.
+    /// Notifies the guards that the hold is lost. Runs foreign code: never call it under a mutex.
     pub(crate) fn tell_lost(&self) {
         self.is_lost.store(true, Ordering::Release);
         self.lost().cancel();
@@ -140,22 +143,24 @@ impl Cell {
         self.class.as_ref()
     }
 
-    /// Returns the class name.
+    /// Returns the class name, or an empty text without a class.
     pub(crate) fn class_name(&self) -> &str {
         self.class.as_ref().map_or("", |class| &class.name)
     }
 
-    /// Returns the class name, to keep.
+    /// Returns the class name as an owned text, for metric labels.
     pub(crate) fn class_label(&self) -> Arc<str> {
         self.class.as_ref().map_or_else(|| "".into(), |class| Arc::clone(&class.name))
     }
 
-    /// Returns the number of waiters ahead when the server last queued the attempt.
+    /// Returns the number of waiters ahead when the server last queued the attempt; `None` if the
+    /// attempt was not queued.
     pub(crate) fn position(&self) -> Option<u64> {
         self.queued.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// Returns the channel of positions, beginning with the current position.
+    /// Returns a channel on which the queue positions are published, beginning with the current
+    /// position.
     pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
         let sender = self.positions.get_or_init(|| watch::Sender::new(None));
         // A position published before the sender existed was lost; publish it again.
@@ -163,36 +168,38 @@ impl Cell {
         sender.subscribe()
     }
 
-    /// Publishes positions on this channel, if no channel is set yet.
+    /// Publishes the queue positions on this channel, unless another channel is set already.
     pub(crate) fn tell_positions(&self, positions: watch::Sender<Option<u64>>) {
         let _ = self.positions.set(positions);
     }
 
-    /// Publishes the position. Runs foreign code: never call it under a mutex. The later of two
-    /// concurrent calls publishes the latest position in any case.
+    /// Publishes the current queue position, if a channel is set. Runs foreign code: never call it
+    /// under a mutex. Of two concurrent calls, the later publishes the latest position in any case.
     pub(crate) fn tell_position(&self) {
         let Some(sender) = self.positions.get() else { return };
         sender.send_if_modified(|told| std::mem::replace(told, self.position()) != *told);
     }
 
-    /// Sets the span to record the holders' labels in once the attempt is queued, and the attempt's
-    /// label.
+    /// Requests that the labels of the holders are recorded in this span once the attempt is
+    /// queued. `label` is the attempt's own label.
     pub(crate) fn record_holders(&self, span: Span, label: Label) {
         *self.records_holders.lock().unwrap_or_else(PoisonError::into_inner) = Some((span, label));
     }
 
-    /// Takes the span to record the holders' labels in, and the request's label. The span is open
-    /// until then.
+    /// Takes the span that is to record the labels of the holders, and the request's own label.
+    /// `None` if nothing is to be recorded or this was called before. The span stays open until
+    /// then.
     pub(crate) fn take_records_holders(&self) -> Option<(Span, Label)> {
         self.records_holders.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Returns the predicted wait, if the attempt may be refused early.
+    /// Returns the prediction of the wait; `None` if the attempt cannot be refused early.
     pub(crate) fn prediction(&self) -> Option<&Prediction> {
         self.prediction.as_ref()
     }
 
-    /// Returns the error kind for a full queue: the server does not know the reason for the limit.
+    /// Returns the error kind for a refusal because of a full queue. This differs if the queue
+    /// limit was predicted, which the server does not know.
     pub(crate) fn kind_of_full(&self) -> LockErrorKind {
         match self.prediction() {
             Some(Prediction { is_limit: true, .. }) => LockErrorKind::WaitTooLong,
@@ -205,17 +212,17 @@ impl Cell {
         self.is_reduced.store(true, Ordering::Release);
     }
 
-    /// Whether the lock was downgraded to a read.
+    /// Returns true if the lock was downgraded to a read.
     pub(crate) fn is_reduced(&self) -> bool {
         self.is_reduced.load(Ordering::Acquire)
     }
 
-    /// Counts another guard.
+    /// Adds one to the number of guards.
     pub(crate) fn add_guard(&self) {
         self.guards.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Uncounts a guard. Returns whether it was the last.
+    /// Subtracts one from the number of guards. Returns true if no guard is left.
     pub(crate) fn drop_guard(&self) -> bool {
         self.guards.fetch_sub(1, Ordering::AcqRel) == 1
     }
