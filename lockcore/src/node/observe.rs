@@ -1,4 +1,4 @@
-//! Every tracing event and every metric, in one place.
+//! Emits all tracing events and metrics of a node or a quorum.
 //!
 //! Lock names appear only in events, never as metric labels, and not at all when redacted.
 
@@ -25,10 +25,10 @@ use crate::node::unreachable_waiters::UnreachableWaiters;
 use crate::operate::hottest::{FullQueues, Heat};
 use crate::types::trace_links::TraceLinks;
 
-/// What receives all events and metrics, for panic reports.
+/// Name of the foreign code that receives events and metrics, for the report of its panic.
 const WATCHERS: &str = "a tracing subscriber, TraceLinks or a metrics recorder";
 
-/// A lock name as logged.
+/// A lock name as it appears in the log: escaped, or `(redacted)`.
 struct LoggedName<'a> {
     lock: &'a LockName,
     redact: bool,
@@ -44,22 +44,23 @@ impl fmt::Display for LoggedName<'_> {
     }
 }
 
-/// Maximum number of names that a node reports once each. Further names are not reported.
+/// Maximum number of lock names for which a node logs a warning once each. Further names are not
+/// reported.
 const MOST_TOLD: usize = 64;
 
-/// The names already reported.
+/// The lock names for which a warning was already logged, so that it is logged once per name.
 #[derive(Debug, Default)]
 struct ToldNames(Mutex<BTreeSet<LockName>>);
 
 impl ToldNames {
-    /// Whether to report this name.
+    /// Returns true if this name is to be reported: it is new, and the maximum is not reached.
     fn tell(&self, lock: &LockName) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.len() < MOST_TOLD && told.insert(lock.clone())
     }
 }
 
-/// Increments a counter; nothing without the feature `metrics`.
+/// Increments a counter. Does nothing without the feature `metrics`.
 macro_rules! count {
     ($name:literal $(, $label:literal => $value:expr)*) => {
         #[cfg(feature = "metrics")]
@@ -67,7 +68,8 @@ macro_rules! count {
     };
 }
 
-/// Records a value for the class; nothing without the feature `metrics`.
+/// Records a value in a histogram of the class of `$of`, a [`HoldCell`]. Does nothing without the
+/// feature `metrics`.
 macro_rules! record {
     ($of:expr, $metric:ident, $value:expr) => {
         #[cfg(feature = "metrics")]
@@ -80,13 +82,13 @@ macro_rules! record {
     };
 }
 
-/// The histograms' level and origin.
+/// Level and module of the histograms, as passed to the recorder.
 #[cfg(feature = "metrics")]
 static METADATA: metrics::Metadata<'static> =
     metrics::Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
 
-/// Starts a class's counters at 0, once: the first event would start them at 1, and monitoring does
-/// not see a new counter as an increase.
+/// Registers a class's counters at 0, once per class. Otherwise the first event would register a
+/// counter at 1, and monitoring does not see a new counter as an increase.
 pub(crate) fn begin_class(class: &Class) {
     #[cfg(feature = "metrics")]
     if class.metrics.begins() {
@@ -105,7 +107,7 @@ pub(crate) fn begin_class(class: &Class) {
     let _ = class;
 }
 
-/// Starts the counters without a class at 0.
+/// Registers the counters that have no class label at 0.
 fn begin_counters() {
     #[cfg(feature = "metrics")]
     foreign::call(WATCHERS, || {
@@ -125,8 +127,8 @@ fn begin_counters() {
 
 /// Emits the events and metrics of a node or a quorum, and remembers the warnings logged so far.
 ///
-/// A quorum request is sent to several nodes. So the observer of such a node counts no request
-/// outcomes and no ends of holds, and adds the field `primary` to events. The quorum's observer
+/// A quorum request is sent to several nodes. So the observers of these nodes count no request
+/// outcomes and no ends of holds, and add the field `primary` to events. The quorum's observer
 /// counts both.
 #[derive(Debug)]
 pub(crate) struct Observer {
@@ -138,7 +140,7 @@ pub(crate) struct Observer {
     behind_own: ToldNames,
     pub(crate) heat: Heat,
     is_of_quorum: bool,
-    /// Whether the warning about an unpolled acquisition was logged.
+    /// True once the warning about an unpolled acquisition was logged.
     has_told_unpolled: AtomicBool,
 }
 
@@ -158,7 +160,7 @@ impl Observer {
         }
     }
 
-    /// Creates a quorum's observer, from the settings of one node.
+    /// Creates a quorum's observer from the settings of one of its nodes.
     pub(crate) fn of_quorum(node: NodeId, settings: &Settings) -> Self {
         let settings = Settings { primary: None, ..settings.clone() };
         Self { is_of_quorum: true, ..Self::new(node, &settings) }
@@ -168,8 +170,8 @@ impl Observer {
         LoggedName { lock, redact: self.redact_names }
     }
 
-    /// Returns the caller's trace context as a label, if requests are linked and there is a
-    /// context.
+    /// Returns the caller's trace context as a label; `None` without a context or without
+    /// [`TraceLinks`].
     pub(crate) fn trace_label(&self) -> Option<Label> {
         let links = self.trace_links.as_ref()?;
         let mut current = None;
@@ -177,7 +179,7 @@ impl Observer {
         current.map(|context| Label::new(context.as_ref()))
     }
 
-    /// Returns the span for an attempt's wait.
+    /// Creates the tracing span of an attempt's wait.
     pub(crate) fn acquiring(&self, lock: &LockName, of: &HoldCell) -> Span {
         tracing::debug_span!(
             "acquire", lock = %self.name(lock), class = of.class_name(),
@@ -185,7 +187,8 @@ impl Observer {
         )
     }
 
-    /// Records in the span that the wait has ended.
+    /// Records in the wait span how the wait ended: with a fencing token, or with the name of a
+    /// cause.
     pub(crate) fn acquired(&self, span: &Span, of: &HoldCell, outcome: Result<u64, &'static str>) {
         if span.is_disabled() {
             return;
@@ -198,7 +201,7 @@ impl Observer {
         });
     }
 
-    /// Records the prediction error for a wait that ended with the lock.
+    /// Records the difference between the predicted and the actual wait, after a grant.
     pub(crate) fn predicted(&self, of: &HoldCell, waited: Duration) {
         let Some((prediction, ahead)) = of.prediction().zip(of.position()) else { return };
         let error = prediction.wait(ahead).as_secs_f64() - waited.as_secs_f64();
@@ -209,8 +212,8 @@ impl Observer {
     }
 
     /// Records the holders' labels in a wait span, and links the span to labels that are trace
-    /// contexts. The request's own label is skipped: the request may have been granted the lock
-    /// since, or may already hold part of the name.
+    /// contexts. The request's own label, the second part of `wait`, is not linked: the request may
+    /// have been granted the lock since, or may already hold part of the name.
     pub(crate) fn held_by(&self, wait: &(Span, Label), answer: Result<Answer, StoreError>) {
         let (span, own) = wait;
         let Ok(Answer::Inspected(inspection)) = answer else { return };
@@ -225,7 +228,7 @@ impl Observer {
         });
     }
 
-    /// Returns the span for a hold, linked to the wait span.
+    /// Creates the tracing span of a hold, linked to the span of its wait.
     pub(crate) fn holding(
         &self,
         lock: &LockName,
@@ -242,7 +245,8 @@ impl Observer {
         span
     }
 
-    /// Reports that a hold has ended. The clock is read only if an observer needs `held`.
+    /// Reports that a hold has ended. `held` returns how long it lasted; it is only called if a log
+    /// or metric needs the value, because it reads the clock.
     pub(crate) fn ended(&self, lock: &LockName, of: &HoldCell, held: impl Fn() -> Duration) {
         foreign::call(WATCHERS, || {
             let (class, primary) = (of.class_name(), self.primary);
@@ -253,8 +257,8 @@ impl Observer {
         });
     }
 
-    /// Counts an attempt dropped by its caller. `Note::Cancelled` cannot be used: timeouts emit it,
-    /// too.
+    /// Counts an attempt dropped by its caller. `Note::Cancelled` cannot be counted instead,
+    /// because timeouts emit it, too.
     pub(crate) fn cancelled(&self, _of: &HoldCell) {
         if self.primary.is_some() {
             return;
@@ -264,8 +268,8 @@ impl Observer {
         });
     }
 
-    /// Warns, once, of an acquisition that was dropped before it was polled: the `await` may be
-    /// missing, and then a section runs without its lock.
+    /// Warns, once, of an acquisition that was dropped before it was polled. Its `.await` may be
+    /// missing, and then the caller's code runs without the lock.
     pub(crate) fn unpolled(&self) {
         if !self.has_told_unpolled.swap(true, Ordering::Relaxed) {
             foreign::call(WATCHERS, || {
@@ -274,15 +278,16 @@ impl Observer {
         }
     }
 
-    /// Records a wait behind others. A wait for the server alone makes no name hot; in a quorum,
-    /// only the primaries know the kind.
+    /// Adds a wait behind others to the statistics of the hottest locks. A wait for the server
+    /// alone is not added. In a quorum, each wait is added, because only the primaries know the
+    /// difference.
     fn waited(&self, lock: &LockName, of: &HoldCell, waited: Duration) {
         if of.position().is_some() || self.is_of_quorum {
             self.heat.waited(lock, waited);
         }
     }
 
-    /// Warns of full queues: once a minute.
+    /// Warns of refusals because of full queues, once a minute.
     fn warn_of_full(&self, FullQueues { lock, times, all, within }: &FullQueues) {
         warn!(
             lock = %self.name(lock), times, all_locks = all, ?within,
@@ -291,7 +296,7 @@ impl Observer {
         );
     }
 
-    /// Reports an event to the log and the metrics.
+    /// Reports an event of the core to the log and the metrics.
     pub(crate) fn note(&self, note: &Note<HoldCell>) {
         foreign::call(WATCHERS, || self.report(note));
     }
@@ -406,7 +411,7 @@ fn cause(of: &HoldCell, refusal: &Refusal) -> &'static str {
     }
 }
 
-/// All refusal causes.
+/// All values of the metric label `cause` for refusals.
 #[cfg(feature = "metrics")]
 const CAUSES: [&str; 11] = [
     "busy",
@@ -422,7 +427,7 @@ const CAUSES: [&str; 11] = [
     "other",
 ];
 
-/// Returns an error's name for metrics, events and spans.
+/// Returns the name of an error kind for metrics, events and spans.
 pub(crate) fn cause_of(kind: LockErrorKind) -> &'static str {
     match kind {
         LockErrorKind::Timeout => "timeout",

@@ -1,8 +1,8 @@
-//! The rate of refusals for attempts that would have waited.
+//! Limits the rate at which refusals are returned to attempts that would have waited.
 //!
-//! Otherwise, callers that retry at once, however many, would keep the process busy with attempts
-//! and refusals: all ready tasks are polled before a holder whose timer has fired. A delayed caller
-//! is no worse off than without a queue limit, or without a limit for the store wait: it would have
+//! Without the limit, callers that retry at once, however many, would keep the process busy with
+//! attempts and refusals, because all ready tasks are polled before a holder whose timer has fired.
+//! A delayed caller is no worse off than without a queue limit or a store wait: it would have
 //! waited until then.
 
 use std::sync::{Mutex, PoisonError};
@@ -10,31 +10,33 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time per refusal: 5 000 a second, or some hundredths of a core.
+/// Time between two refusals: 5 000 refusals a second, which cost some hundredths of a core.
 const EACH: Duration = Duration::from_micros(200);
-/// The number of refusals returned at once after a quiet time.
+/// Number of refusals that are returned without a delay after a quiet time.
 const BURST: u32 = 500;
 
-/// A node's refusal rate.
+/// The limit on a node's rate of refusals.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalPace {
-    /// When the next refusal is due, if not at once.
+    /// Instant at which the next refusal is due; in the past after a quiet time, `None` before the
+    /// first refusal.
     next: Mutex<Option<Instant>>,
 }
 
 impl RefusalPace {
-    /// Returns when a refusal made now is due, if later than now, but no later than `latest`.
+    /// Returns when to return a refusal made now, `latest` at the latest; `None` means at once.
     pub(crate) fn turn(&self, latest: Instant) -> Option<Instant> {
         let now = Instant::now();
         let at = self.next(now, latest);
         (at > now).then_some(at)
     }
 
-    /// Returns when a refusal made now is due: at `latest` if its turn would come after that. Then
-    /// it takes no turn, so that turns are never further ahead than the longest wait.
+    /// Returns when to return a refusal made at `now`. A refusal whose turn would come after
+    /// `latest` is returned at `latest` and takes no turn, so that turns are never further ahead
+    /// than the longest wait.
     fn next(&self, now: Instant, latest: Instant) -> Instant {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        // In the past, by at most a burst.
+        // The instant may be in the past, by the time of a burst at most.
         let ahead = now.checked_sub(EACH * (BURST - 1)).unwrap_or(now);
         let at = next.map_or(ahead, |next| next.max(ahead));
         if at > latest {

@@ -1,4 +1,4 @@
-//! Releases by this node.
+//! The future of a release on a single node.
 
 use std::fmt;
 use std::future::Future;
@@ -13,14 +13,14 @@ use tokio::time::Sleep;
 use super::{Driver, HoldCell, silent};
 use crate::types::error::LockError;
 
-/// A release's future. The release continues even without polls.
+/// The future of a release. The release proceeds even if the future is not polled.
 pub(crate) enum NodeRelease {
     Done(Option<Result<(), LockError>>),
     Running(RunningRelease),
 }
 
 impl NodeRelease {
-    /// Creates a completed release.
+    /// Creates the future of a release that has completed with this outcome.
     pub(super) fn done(outcome: Result<(), LockError>) -> Self {
         Self::Done(Some(outcome))
     }
@@ -59,8 +59,9 @@ impl fmt::Debug for NodeRelease {
     }
 }
 
-/// A release whose outcome is stored in the hold's cell. The outcome comes from its own request or,
-/// for another hold in the same batch, from the next request that reports it.
+/// A release under way, whose outcome arrives in the hold's cell. The outcome comes with the reply
+/// to the release request. If other waiters of the same batch keep the hold, it comes with the
+/// reply to a later request.
 pub(crate) struct RunningRelease {
     driver: Arc<Driver>,
     shared: HoldCell,
@@ -71,7 +72,8 @@ pub(crate) struct RunningRelease {
 impl RunningRelease {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
         let Self { driver, shared, is_polled, timer } = self;
-        // Outside a runtime this panics each time, not only when the reply is late.
+        // Creates the timer at the first poll in any case, so that a poll outside a runtime always
+        // panics, and not only if the reply is late.
         if timer.is_none() && (!*is_polled || shared.outcome().is_none()) {
             *timer = driver.timer_elsewhere();
         }
@@ -92,7 +94,8 @@ impl RunningRelease {
     }
 }
 
-/// Reports a release's outcome to the caller; an error if dropped without a response.
+/// Passes the outcome of a release to its future. If dropped without a response, it passes an
+/// error.
 pub(super) struct Returning(pub(super) HoldCell);
 
 impl Returning {
@@ -116,7 +119,8 @@ impl Drop for Returning {
     }
 }
 
-/// Returns a release's outcome, given whether the server still had the hold.
+/// Returns the caller's result of a release: `Ok` if the server still had the hold and no loss was
+/// reported, otherwise an error of kind [`Lost`](LockErrorKind::Lost).
 fn ended(shared: &HoldCell, was_held: bool) -> Result<(), LockError> {
     if was_held && !shared.was_lost() {
         return Ok(());

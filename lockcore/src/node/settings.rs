@@ -1,4 +1,4 @@
-//! Node settings.
+//! The settings of a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,34 +12,37 @@ use crate::types::error::LockError;
 use crate::types::options::LockOptions;
 use crate::types::trace_links::TraceLinks;
 
-/// The settings for all locks.
+/// The settings of a node, which apply to all its locks.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) namespace: Option<Arc<str>>,
-    /// The server's index in the quorum list, from 1.
+    /// Index of the server in the list of quorum primaries, from 1; `None` outside a quorum.
     pub(crate) primary: Option<usize>,
     pub(crate) label: Label,
-    /// The class of requests without a class; `default` if empty.
+    /// Class of requests for which the caller names no class; `default` if empty.
     pub(crate) class: Box<str>,
     pub(crate) defaults: LockOptions,
     pub(crate) confirm_grants: bool,
-    /// The way in which a grant or a renewal is confirmed before it counts.
+    /// How a grant or a renewal is confirmed before the node relies on it; `None` if the server's
+    /// reply suffices.
     pub(crate) confirmation: Option<Confirmation>,
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
-    /// The default wait for the store.
+    /// Longest time for which a request waits for an unreachable store, unless the request sets its
+    /// own.
     pub(crate) store_wait: Duration,
     pub(crate) layout: &'static dyn Layout,
-    /// The maximum batch size.
+    /// Maximum number of consecutive waiters that are granted a lock as one hold.
     pub(crate) run_limit: u32,
     pub(crate) trace_links: Option<Arc<dyn TraceLinks>>,
     pub(crate) max_waiting: u32,
-    /// The slots for waiting attempts: `max_waiting` of them.
+    /// One permit for each attempt that may wait at the same time, `max_waiting` in all.
     pub(crate) waiting: Arc<Semaphore>,
 }
 
 impl Settings {
-    /// Refuses a feature that the layout lacks.
+    /// Returns an error if the layout of the keys, ours or Redisson's, does not support this
+    /// ability.
     pub(crate) fn can(&self, ability: Ability) -> Result<(), LockError> {
         let refused = |why| Err(LockError::with_detail(LockErrorKind::Unsupported, why));
         self.layout.refuses(ability).map_or(Ok(()), refused)

@@ -1,12 +1,12 @@
-//! When a node records, for operators, in which process it runs: while it holds or waits. No
-//! request waits for this.
+//! Records on the server, for operators, in which process a node runs, while the node holds or
+//! waits. No request waits for this.
 //!
 //! # Implementation notes
 //!
-//! - The task of a node that holds or waits wakes at least each second: see [`background`](super).
-//!   So a hold of a few milliseconds costs no additional request.
-//! - The response changes nothing. After a failed request the next is due as usual; the store
-//!   forgets a node only after the third.
+//! - The background task wakes at least each second while the node holds or waits. So a hold of a
+//!   few milliseconds costs no additional request.
+//! - The response changes nothing. After a failed request, the next request is sent at the usual
+//!   time; the store forgets a node only after three failures.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use super::driver::Driver;
 use super::hold_cell::HoldCell;
 use crate::store::begin;
 
-/// The time from the node's start to the first request. A process that locks once and ends sends no
-/// request.
+/// Time from the node's start to the first request, so that a process that locks once and ends
+/// sends no request.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// The interval of requests.
+/// Time between two requests.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// When the next request is due.
+/// The moment at which the next request is due.
 pub(super) struct Telling(Moment);
 
 impl Telling {
@@ -32,7 +32,7 @@ impl Telling {
         Self(driver.clock.now() + FIRST)
     }
 
-    /// Sends the request if it is due and anything is held or waiting.
+    /// Sends the request if it is due and the node holds or waits.
     pub(super) fn look(&mut self, driver: &Driver) {
         let now = driver.clock.now();
         if now < self.0 || !driver.look(is_in_use) {

@@ -1,4 +1,4 @@
-//! Nodes on in-memory stores that a test disturbs: lost messages, clock jumps, reordered replies.
+//! Tests of nodes on in-memory stores with faults: lost messages, clock jumps, reordered replies.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ mod clocks;
 mod overtaken;
 mod unheard;
 
-/// A limit for everything a test waits for, shorter than a default lease.
+/// Longest time that a test waits for anything, shorter than a default lease.
 const SOON: Duration = Duration::from_secs(20);
 
 type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
-/// Starts to wait, as the last of `length` waiters in the queue when this returns.
+/// Starts a waiter, and returns once it is the last of `length` waiters in the queue.
 async fn wait_as(length: usize, locks: &Locks, key: &str) -> Waiting {
     let waiting = tokio::spawn(locks.lock(key));
     let queued = async {
@@ -31,13 +31,13 @@ async fn wait_as(length: usize, locks: &Locks, key: &str) -> Waiting {
     waiting
 }
 
-/// Returns the guard of an acquisition that ends soon.
+/// Returns the guard of an acquisition that must be granted soon.
 async fn granted(waiting: Waiting) -> LockGuard {
     soon(waiting).await.expect("no panic").expect("granted")
 }
 
-/// Awaits a future that must end soon and by itself: the last poll, which a timeout makes at its
-/// end, does not count.
+/// Awaits a future that must complete soon and by its own wake-up. The last poll does not suffice,
+/// because the timeout makes it without a wake-up.
 async fn soon<F: IntoFuture>(future: F) -> F::Output {
     let started = Instant::now();
     let end = timeout(SOON, future).await.expect("an end in time");

@@ -1,18 +1,19 @@
-//! Waiting members that are skipped for longer than a dead process would be.
+//! Detects waiters that hand-offs skip for longer than a dead process would explain, because their
+//! node is not connected.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Twice as long as a dead process stays in queues.
+/// Time after which skipped waiters are reported: twice as long as a dead process stays in queues.
 const WARN_AFTER: Duration = Duration::from_secs(30);
 
-/// Tracks, over all locks of a node, since when waiters have been skipped.
+/// The time since which hand-offs have skipped waiters, over all locks of a node.
 #[derive(Debug, Default)]
 pub(crate) struct UnreachableWaiters(Mutex<Option<Streak>>);
 
-/// Hand-offs that skipped members, without a long pause between two of them.
+/// A series of hand-offs that skipped waiters, without a pause longer than [`WARN_AFTER`].
 #[derive(Debug)]
 struct Streak {
     since: Instant,
@@ -21,8 +22,8 @@ struct Streak {
 }
 
 impl UnreachableWaiters {
-    /// Records a hand-off that skipped members. Returns how long such hand-offs have gone on, when
-    /// it is time to warn: once per period.
+    /// Records a hand-off that skipped waiters. Returns how long such hand-offs have gone on if a
+    /// warning is due, once per [`WARN_AFTER`]; otherwise `None`.
     pub(crate) fn note(&self, now: Instant) -> Option<Duration> {
         let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let current = streak.get_or_insert(Streak { since: now, last: now, warned: None });

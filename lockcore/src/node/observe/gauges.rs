@@ -1,12 +1,12 @@
-//! A node's gauges: set while it waits or holds, once a second at most, and a last time when
-//! nothing is left.
+//! A node's gauges. They are set at most once a second while the node waits or holds, and a last
+//! time when nothing is left.
 //!
 //! # Implementation notes
 //!
-//! - The background task sets them when it runs, and then learns when to run again: not at all once
-//!   all gauges are zero. So an idle node has no timer, and no gauge stays behind.
-//! - They are computed from the table each time. Nothing is counted up and down in addition, so
-//!   nothing can be missed at an await point.
+//! - The background task sets the gauges when it runs, and so learns when to run again; once all
+//!   gauges are zero, not at all. So an idle node has no timer, and no gauge keeps an old value.
+//! - The values are computed from the core each time. Nothing is counted up and down in addition,
+//!   so nothing can be missed at an await point.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use super::super::foreign;
 use super::WATCHERS;
 use crate::operate::status::Connection;
 
-/// The interval of samples.
+/// Shortest time between two updates of the gauges.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The gauges set by a node.
+/// What a node remembers of its gauges between two updates.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     last: Option<Moment>,
-    /// The classes with a gauge that is not zero.
+    /// Classes with a gauge that was not zero at the last update.
     classes: HashSet<Arc<str>>,
     is_releasing: bool,
 }
 
 impl Gauges {
     /// Sets the gauges, unless they were set within the last second. Returns when to set them again
-    /// even if nothing else is due.
+    /// even if nothing else is due; `None` once all are zero.
     pub(crate) fn sample(&mut self, driver: &Driver) -> Option<Moment> {
         let now = driver.clock.now();
         let next = self.last.map(|last| last + EVERY).filter(|next| *next > now);
@@ -47,7 +47,7 @@ impl Gauges {
         (!is_zero).then_some(now + EVERY)
     }
 
-    /// Sets an ended node's gauges to zero.
+    /// Sets the gauges of a node that has ended to zero.
     pub(crate) fn end(&mut self, driver: &Driver) {
         foreign::call(WATCHERS, || {
             for class in self.classes.drain() {
@@ -95,8 +95,8 @@ fn set_class(driver: &Driver, class: &Arc<str>, counts: [usize; 2], oldest: [f64
     gauge!("lockcore_oldest_hold_seconds", labels()).set(oldest_hold);
 }
 
-/// Returns a gauge's labels: its own, the namespace and the quorum primary, if any. They
-/// distinguish the `Locks` in a process, and their nodes.
+/// Returns a gauge's labels: `own`, the namespace and the quorum primary, if any. They distinguish
+/// the `Locks` in a process, and their nodes.
 fn labels(driver: &Driver, own: Option<Label>) -> Vec<Label> {
     let settings = &driver.settings;
     let namespace = settings.namespace.clone().map(|name| Label::new("namespace", name));

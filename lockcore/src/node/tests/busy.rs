@@ -1,14 +1,15 @@
-//! Tasks that are ready at each poll, as on an in-memory store, next to other tasks of the thread.
+//! Tests that a task whose futures are ready at each poll, as on an in-memory store, leaves time
+//! for the other tasks of the thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::api::locks::Locks;
 
-/// Turns without a pause, enough to starve all other tasks of the thread.
+/// Number of turns without a pause, enough to starve all other tasks of the thread.
 const TURNS: usize = 20_000;
 
-/// Sets the returned flag once it has been polled ten times.
+/// Spawns a task that sets the returned flag after ten polls.
 fn share_the_thread() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let done = Arc::clone(&flag);
@@ -21,7 +22,8 @@ fn share_the_thread() -> Arc<AtomicBool> {
     flag
 }
 
-/// Runs turns until another task of the thread has run. Returns whether it has.
+/// Runs `turn` until another task of the thread has completed. Returns false if the other task did
+/// not complete within [`TURNS`] turns.
 async fn leaves_room(mut turn: impl AsyncFnMut()) -> bool {
     let had_its_turn = share_the_thread();
     for _ in 0..TURNS {

@@ -1,4 +1,4 @@
-//! Clocks that jump: the machine's own, and the store's.
+//! Tests with clocks that jump: the machine's own, and the store's.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::store::memory::MemoryStore;
 /// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// The machine, not the process: no timer clock advances while it is suspended.
+/// The whole machine is suspended, so no timer clock advances meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_guard_knows_that_its_lease_ended_while_the_machine_was_suspended() {
     let locks = Locks::in_memory();
@@ -68,7 +68,7 @@ async fn holds_outlast_a_server_s_clock_that_is_set_forward_again_and_again_by_l
     }
     for _ in 0..5 {
         sleep(Duration::from_millis(10)).await;
-        // Each is renewed after a third of the lease.
+        // Each hold is renewed after a third of the lease.
         store.set_clock_forward(2 * LEASE / 3);
         locks.lock("another").await.expect("free").release().await.expect("held until now");
     }

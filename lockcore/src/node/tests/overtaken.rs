@@ -1,5 +1,5 @@
-//! A renewal that is overtaken by its release, as happens when the server loses the scripts while
-//! both are in flight: each is then sent a second time, and not always in the same order.
+//! Tests of a renewal that its release overtakes. This happens when the server loses the scripts
+//! while both are in flight: each is then sent a second time, and not always in the same order.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::node::Inbox;
 use crate::store::memory::MemoryStore;
 use crate::store::{Listener, Store, StoreFuture, Then};
 
-/// Runs the first renewal after the release, and replies to the renewal first.
+/// A store that runs the first renewal after the release, and replies to the renewal first.
 #[derive(Clone, Debug)]
 struct Overtaking {
     store: Arc<dyn Store>,

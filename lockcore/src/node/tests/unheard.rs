@@ -1,4 +1,4 @@
-//! Grants that are lost on the way, or made to a node that receives no messages.
+//! Tests of grants whose message is lost, or that go to a node that receives no messages.
 
 use std::time::Duration;
 
