@@ -1,5 +1,5 @@
-//! Lock stores: the `Store` trait and its two implementations, [`memory`] and [`redis`], which run
-//! the commands of `lockcore-proto`.
+//! Lock stores: the trait `Store`, and the implementations [`memory`] and [`redis`], which run the
+//! commands of `lockcore-proto`.
 //!
 //! The rules of each command are in `docs/protocol.md`.
 
@@ -32,17 +32,18 @@ use tokio::time::Instant;
 pub(crate) use self::links::Links;
 use crate::operate::status::ServerStatus;
 
-/// The replies to a batch.
+/// The replies to a batch of commands sent together.
 #[derive(Debug, Clone)]
 pub(crate) struct Replies {
-    /// A reply per command.
+    /// The reply to each command, in order.
     pub(crate) answers: Answers,
-    /// The reason why renewals do not count that were to be confirmed and were not.
+    /// Why the node must not rely on the batch's renewals, because their writes were not confirmed;
+    /// `None` if it may.
     pub(crate) unconfirmed: Option<StoreError>,
 }
 
 impl Replies {
-    /// The reply to a batch with a single command.
+    /// Returns the reply to the only command of a batch.
     pub(crate) fn only(mut self) -> Result<Answer, StoreError> {
         debug_assert_eq!(self.answers.len(), 1, "a pipeline of one command has one reply");
         self.answers.pop().unwrap_or_else(|| Err(StoreError::ambiguous("no reply")))
@@ -55,20 +56,21 @@ impl From<Answers> for Replies {
     }
 }
 
-/// The replies, or an error for all commands in the batch.
+/// The replies to a batch, or an error for all its commands.
 pub(crate) type Replied = Result<Replies, StoreError>;
 
-/// Receives a reply. Dropped without a reply if the runtime ends.
+/// The receiver of the replies to a batch. It is dropped without a reply if the runtime ends.
 pub(crate) enum Then {
-    /// The node that sent the batch: needs no allocation.
+    /// The node that sent the batch receives the replies. Needs no allocation.
     Node(Arc<dyn TakeReply>),
-    /// A function.
+    /// A function receives the replies.
     Call(Box<dyn FnOnce(Batch, Replied) + Send>),
 }
 
-/// A node that receives replies to batches.
+/// A receiver of replies that needs no allocation per batch: the node.
 pub(crate) trait TakeReply: Send + Sync {
-    /// Receives a reply. Called from the store's own tasks, or within the call that sent the batch.
+    /// Receives the replies to a batch. Called in a task of the store, or within the call that sent
+    /// the batch.
     fn take(self: Arc<Self>, batch: Batch, replied: Replied);
 }
 
@@ -85,34 +87,35 @@ impl Then {
     }
 }
 
-/// A request that bypasses the core.
+/// The future of a request to a store that does not belong to the node's state machine.
 pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
 
-/// A store as seen by a node. Each command is an atomic step on the server.
+/// The connection of a node to a store, which executes each command as an atomic step.
 pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
-    /// Sends a batch; `then` receives the replies before this returns, or in a task of the runtime
+    /// Sends a batch. `then` receives the replies before this returns, or in a task of the runtime
     /// in which the store was created.
     fn send(&self, batch: Batch, then: Then);
 
-    /// How the store's servers are arranged: only commands for locks with the same counter run
-    /// together.
+    /// Returns how the store's servers are arranged. Only commands for locks with the same token
+    /// counter are sent in one batch.
     fn topology(&self) -> Topology {
         Topology::Single
     }
 
-    /// Whether the connections may acquire a free lock without a script; read after each change of
-    /// a connection's state.
+    /// Returns true if the connections can acquire a free lock without a script. Read again after
+    /// each change of a connection's state.
     fn has_fast_path(&self) -> bool {
         false
     }
 
-    /// The server lane of each Redis Cluster slot; read after each change of a connection's state.
+    /// Returns the lane, a number for the server, of each Redis Cluster slot; `None` outside a
+    /// Cluster. Read again after each change of a connection's state.
     fn lanes(&self) -> Option<Lanes> {
         None
     }
 
-    /// Like [`send`](Self::send), for renewals, and then waits until their writes are confirmed.
-    /// Only used if a [`Confirmation`](confirmation::Confirmation) is set.
+    /// Sends renewals like [`send`](Self::send), and waits until their writes are confirmed before
+    /// it replies. Only called if a [`Confirmation`](confirmation::Confirmation) is set.
     fn confirm(&self, batch: Batch, then: Then) {
         let error = "this store does not confirm writes";
         then.take(batch, Err(StoreError::refused(LockErrorKind::Unsupported, error)));
@@ -121,65 +124,69 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Checks that the server executes commands.
     fn ping(&self) -> StoreFuture<()>;
 
-    /// The command connection's state.
+    /// Returns a channel with the state of the command connection.
     fn commands(&self) -> watch::Receiver<Link>;
 
-    /// Whether the command connection for this lock is up.
+    /// Returns true if the command connection to this lock's server is up.
     fn is_up_for(&self, _lock: &LockName) -> bool {
         self.commands().borrow().is_up()
     }
 
-    /// The current outage of this lock's server, if any; with `hears`, also an outage of the
-    /// subscription, during which grants cannot be received.
+    /// Returns the current outage of this lock's server; `None` if the server is reachable. With
+    /// `hears`, also returns an outage of the subscription, during which grants cannot be received.
     fn outage(&self, _lock: &LockName, _hears: bool) -> Option<Outage> {
         None
     }
 
-    /// The server's current time, µs since the epoch, as estimated by the node since it connected.
+    /// Returns the server's current time, in µs since the epoch, which the node estimates from the
+    /// time at the last connect.
     fn now_us(&self) -> u64;
 
-    /// Records a token received in a message about this lock.
+    /// Records a fencing token received in a message about this lock, so that new tokens of the
+    /// node are above it.
     fn note_token(&self, _lock: &LockName, _token: FencingToken) {}
 
-    /// Counts the servers that commands have been sent to. As long as the count stays the same, so
-    /// does the server, with everything it has acknowledged, unless its data were lost. A quorum
-    /// primary that lost its data counts as another server once this process notices. Not used for
-    /// a Redis Cluster, which has [lanes](Self::lanes) instead.
+    /// Returns a number that rises whenever commands go to another server than before. While the
+    /// number stays the same, the server still has everything it has acknowledged, unless it lost
+    /// its data. A quorum primary that lost its data counts as another server once this process
+    /// notices. Not used for a Redis Cluster, which has [lanes](Self::lanes) instead.
     fn servers(&self) -> u64 {
         0
     }
 
-    /// For a quorum primary: the time since the server last lost data. From then on, tokens are
-    /// above the server's current time.
+    /// Returns how long a quorum primary has kept its data. From then on, its tokens are above the
+    /// server's current time. Fails for any other store.
     fn standing(&self) -> StoreFuture<Standing> {
         ready(Err(no_primary())).boxed()
     }
 
-    /// The connections to each server, by address.
+    /// Returns the state of the connections to each server, by address.
     fn server_status(&self) -> Vec<ServerStatus> {
         Vec::new()
     }
 
-    /// The servers that may have locks of this namespace, each of which can be searched.
+    /// Returns a search for each server that may have locks of this namespace.
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
         let _ = namespace;
         Vec::new()
     }
 
-    /// Publishes this node's process, for operators.
+    /// Writes `host:pid` of this process to the server, where operators can look it up by the node
+    /// id.
     fn tell_process(&self) -> StoreFuture<()> {
         ready(Ok(())).boxed()
     }
 
-    /// The process of a node, as `host:pid`, if published recently.
+    /// Returns the process of a node, as `host:pid`; `None` if the node has not written it
+    /// recently.
     fn process_of(&self, _node: &str) -> StoreFuture<Option<String>> {
         ready(Ok(None)).boxed()
     }
 
-    /// The subscription's state.
+    /// Returns a channel with the state of the subscription, on which grants arrive.
     fn subscription(&self) -> watch::Receiver<Link>;
 
-    /// Reopens the subscription, because the server does not count it.
+    /// Opens the subscription again. Called if the server reports no subscriber for this node.
     fn reopen_subscription(&self);
 
     /// Ends the store's background work and closes the connections.
@@ -190,14 +197,14 @@ fn no_primary() -> StoreError {
     StoreError::refused(LockErrorKind::Unsupported, "this store is not a quorum primary")
 }
 
-/// A search for lock names on a server.
+/// A search for the names of locks on a server, in steps.
 pub(crate) trait Search: Send + Sync + fmt::Debug + 'static {
     /// Examines some of the server's keys. Returns the names of locks that may be held or waited
     /// for, and the next cursor. The search starts at cursor 0 and is complete when 0 is returned.
     fn step(&self, cursor: u64) -> StoreFuture<(Vec<LockName>, u64)>;
 }
 
-/// A period in which a server cannot execute commands.
+/// A current period in which a server cannot execute commands.
 #[derive(Debug, Clone)]
 pub(crate) struct Outage {
     /// When the outage began.
@@ -206,32 +213,33 @@ pub(crate) struct Outage {
     pub(crate) error: StoreError,
 }
 
-/// How long a quorum primary has kept its data.
+/// How long a quorum primary has kept its data, and which server that is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing {
-    /// The server number, as in [`Store::servers`]: a server that lost its data gets another
-    /// number.
+    /// Number of the server, as in [`Store::servers`]. It rises when the server loses its data.
     pub(crate) server: u64,
-    /// The time since this server last lost data.
+    /// Time since this server last lost data.
     pub(crate) age: Duration,
 }
 
-/// Receives events from a server. Called from the store's own tasks: must not block.
+/// The receiver of events from a server, such as grants. Called in a task of the store, which it
+/// must not block.
 pub(crate) trait Listener: Send + Sync + 'static {
     /// Receives an event.
     fn hear(&self, event: Event);
 }
 
-/// Polls `work` once, and spawns a task for the rest: requests sent by the first poll keep their
-/// order.
+/// Polls `work` once, and spawns a task for the rest. So the requests that the first poll sends
+/// keep their order.
 pub(crate) fn begin(runtime: &Handle, mut work: Pin<Box<dyn Future<Output = ()> + Send>>) {
-    // A guard may be dropped by a thread's destructors, after the runtime's thread-local values.
+    // A thread's destructors may drop a guard after the thread-local values of the runtime are
+    // gone.
     if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
         runtime.spawn(work);
         return;
     }
-    // Timers need the runtime's context. Without a coop budget, since an exhausted budget would
-    // delay some of the requests.
+    // Timers need the runtime's context. The poll has no coop budget, because an exhausted budget
+    // would delay some of the requests.
     let in_runtime = runtime.enter();
     let polled = unconstrained(work.as_mut()).poll_unpin(&mut Context::from_waker(Waker::noop()));
     drop(in_runtime);

@@ -1,10 +1,10 @@
-//! The way in which the write of a grant or a renewal is confirmed before it counts.
+//! How the write of a grant or a renewal is confirmed before the node relies on it.
 
 use std::time::Duration;
 
 use proto::ConfigError;
 
-/// The way in which a write is confirmed, and the longest time for it. Without one, a write counts
+/// How a write is confirmed, and the longest time for it. Without a confirmation, a write counts
 /// once its server has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Confirmation {
@@ -12,17 +12,18 @@ pub(crate) struct Confirmation {
     pub(crate) timeout: Duration,
 }
 
-/// The copies that a write needs beside the memory of its server.
+/// The copies of a write that are needed in addition to the memory of its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConfirmedBy {
-    /// The memory of this number of replicas.
+    /// Copies in the memory of this number of replicas, confirmed by WAIT.
     Replicas(u32),
-    /// The disk of the server, and the disks of this number of replicas.
+    /// Copies on the disk of the server and on the disks of this number of replicas, confirmed by
+    /// WAITAOF.
     Fsync { replicas: u32 },
 }
 
 impl Confirmation {
-    /// The option of the builder that asks for it.
+    /// Returns the name of the builder's option that requires this confirmation.
     pub(crate) fn option(&self) -> &'static str {
         match self.by {
             ConfirmedBy::Replicas(_) => "require_replicas",
@@ -30,12 +31,13 @@ impl Confirmation {
         }
     }
 
-    /// Refuses a store or servers that cannot have it: the `range` says why.
+    /// Returns the error for a store or a server that cannot confirm writes so. `range` is the
+    /// required state of the option, with the reason.
     pub(crate) fn refused(&self, range: &'static str) -> ConfigError {
         ConfigError::new(self.option(), "set", range)
     }
 
-    /// Refuses a lease that a write to a slow disk could outlast.
+    /// Returns an error if a write to a slow disk could last longer than a third of the lease.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), ConfigError> {
         match self.by {
             ConfirmedBy::Fsync { .. } if self.timeout >= lease / 3 => {
@@ -49,7 +51,8 @@ impl Confirmation {
         }
     }
 
-    /// Refuses a request whose caller goes on without the lock while the store is away.
+    /// Returns an error for a request whose caller continues without the lock while the store is
+    /// unreachable, if writes wait for the disk.
     pub(crate) fn check_outage(&self, leaves_in_outage: bool) -> Result<(), ConfigError> {
         match self.by {
             ConfirmedBy::Fsync { .. } if leaves_in_outage => {
@@ -61,8 +64,8 @@ impl Confirmation {
         }
     }
 
-    /// The oldest server that has the command for it, if that is not one of the oldest that carry
-    /// locks; with the name of the command.
+    /// Returns the oldest server version, major and minor, that has the command to confirm writes,
+    /// and the command's name. `None` if all supported versions have it.
     #[cfg(feature = "redis")]
     pub(crate) fn needs(&self) -> Option<((u32, u32), &'static str)> {
         match self.by {
@@ -71,8 +74,8 @@ impl Confirmation {
         }
     }
 
-    /// Refuses connections that are opened by a client or a pool of the user: these have time-outs
-    /// of their own, which may be shorter than the disk takes.
+    /// Returns an error for connections that a client or a pool of the user opens, if writes wait
+    /// for the disk. Their timeouts may be shorter than the disk takes.
     #[cfg(feature = "redis")]
     pub(crate) fn check_connections(&self, are_of_user: bool) -> Result<(), ConfigError> {
         match self.by {

@@ -1,11 +1,11 @@
-//! Watches a store's connections.
+//! Waits for changes of a store's connection states.
 
 use proto::Link;
 use tokio::sync::watch;
 
 use super::Store;
 
-/// A store's connections, for commands and for grants.
+/// The states of a store's two connections, for commands and for grants.
 pub(crate) struct Links {
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
@@ -16,11 +16,12 @@ impl Links {
         Self { commands: store.commands(), subscription: store.subscription() }
     }
 
+    /// Returns true if both connections are up.
     pub(crate) fn is_up(&self) -> bool {
         self.commands.borrow().is_up() && self.subscription.borrow().is_up()
     }
 
-    /// Completes when a connection's state changes.
+    /// Waits until the state of a connection changes.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {
             biased;
@@ -31,6 +32,7 @@ impl Links {
         }
     }
 
+    /// Waits until both connections are up, or with `false` until any is down.
     pub(crate) async fn until(&mut self, is_up: bool) {
         while self.is_up() != is_up {
             self.changed().await;

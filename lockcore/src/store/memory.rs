@@ -1,4 +1,5 @@
-//! A store in this process's memory: the protocol behind a mutex, for tests and single processes.
+//! A store in this process's memory, for tests and single processes. It runs the protocol behind a
+//! mutex.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,7 +45,8 @@ impl MemoryStore {
     }
 
     /// Makes every acquire on this store fail with `kind`, until called again with `None`.
-    /// Releases, renewals and queued waiters are not affected. For tests of code that uses locks.
+    /// Releases, renewals and queued waiters are not affected. Use it in tests of code that uses
+    /// locks.
     ///
     /// An acquire refused as `Unavailable` or `ReadOnly` retries until its
     /// [`store_wait`](crate::LockOptions::store_wait) ends, as with a server.
@@ -52,14 +54,15 @@ impl MemoryStore {
         self.shared.state().refusing = kind;
     }
 
-    /// Connects another node.
+    /// Connects another node, which sends its commands by the returned store and receives its
+    /// messages by `listener`.
     #[cfg(test)]
     pub(crate) fn connect(&self, node: NodeId, listener: Arc<dyn Listener>) -> Arc<dyn Store> {
         self.connect_as(node, listener, QUEUE, None)
     }
 
-    /// Connects another node, with the rules of this layout. As a quorum primary, the store
-    /// respects tokens `seen` on all primaries.
+    /// Connects another node, with the rules of this layout. With `seen`, the store is a quorum
+    /// primary, whose tokens are above the tokens seen on all primaries.
     pub(crate) fn connect_as(
         &self,
         node: NodeId,
@@ -71,7 +74,8 @@ impl MemoryStore {
         Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, layout, seen))
     }
 
-    /// Sets whether messages to `node` are not received, as if it had subscribed at another server.
+    /// Sets whether the node's subscription is missing, as if the node had subscribed at another
+    /// server.
     #[cfg(test)]
     pub(crate) fn set_deaf(&self, node: &NodeId, deaf: bool) {
         self.shared.state().deaf.set(node, deaf);
@@ -89,7 +93,7 @@ impl MemoryStore {
         self.shared.clock.set_back(by);
     }
 
-    /// Restarts the store, with all data or none.
+    /// Simulates a restart, in which the store keeps all data or none.
     #[cfg(test)]
     pub(crate) fn restart(&self, keeps: bool) {
         let now_us = self.shared.clock.now_us();
@@ -111,7 +115,7 @@ impl MemoryStore {
         state.empty();
     }
 
-    /// Sets whether messages to `node` are lost although they count as received.
+    /// Sets whether messages to `node` are lost although the store counts the node as a subscriber.
     #[cfg(test)]
     pub(crate) fn set_lossy(&self, node: &NodeId, lossy: bool) {
         self.shared.state().lossy.set(node, lossy);
@@ -125,14 +129,15 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl SharedStore {
-    /// A panic elsewhere cannot leave a half-changed lock: the protocol calls no foreign code.
+    /// Locks and returns the state. Ignores a poisoned mutex, because the protocol calls no foreign
+    /// code, so a panic cannot leave a half-changed lock.
     fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Delivers messages in the order of publication, without the mutex, because a listener may
-    /// call back. A single thread delivers at a time; the others leave their messages in the
-    /// outbox.
+    /// Delivers the messages in the outbox, in the order of publication. The mutex is not held,
+    /// because a listener may call back. A single thread delivers at a time; other threads leave
+    /// their messages in the outbox.
     fn deliver(&self) {
         let Some(mut delivery) = Delivery::begin(self) else {
             return;
@@ -143,7 +148,7 @@ impl SharedStore {
     }
 }
 
-/// The exclusive right to deliver messages.
+/// The exclusive right to deliver messages, until dropped.
 struct Delivery<'a> {
     shared: &'a SharedStore,
     is_over: bool,
@@ -163,8 +168,8 @@ impl<'a> Delivery<'a> {
         let mut state = self.shared.state();
         let letter = state.outbox.pop_front();
         if letter.is_none() {
-            // In the same critical section as the look, or a message posted in between would stay
-            // there.
+            // Reset in the critical section that found the outbox empty. Otherwise a message posted
+            // in between would stay there.
             state.is_delivering = false;
             self.is_over = true;
         }
@@ -172,7 +177,8 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// After a listener's panic, messages are still delivered to the others.
+/// Gives up the right to deliver after a listener's panic, so that other messages are still
+/// delivered.
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
         if !self.is_over {

@@ -1,6 +1,6 @@
-//! A node's process as shown to operators: `host:pid`.
+//! The text `host:pid` that names a node's process for operators.
 
-/// `host:pid` of this process.
+/// Returns `host:pid` of this process. The host is `unknown` if it cannot be found.
 pub(crate) fn of_this() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()

@@ -1,11 +1,12 @@
-//! The greatest token seen by a process on any quorum primary.
+//! The greatest fencing token that a process has seen on any quorum primary.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proto::FencingToken;
 
-/// Contributes to the token lower bound of each command to each primary: no command of this process
-/// draws a lower token, on any primary.
+/// The greatest fencing token that this process has seen on any quorum primary; 0 before the first.
+/// Each command to any primary requires its new tokens to be above it, so that no primary gives
+/// this process a lower token.
 #[derive(Debug, Default)]
 pub(crate) struct SeenTokens(AtomicU64);
 

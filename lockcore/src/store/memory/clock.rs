@@ -1,11 +1,11 @@
-//! The store's clock, based on tokio's clock: it can be paused, and never runs backwards.
+//! The clock of an in-memory store, based on tokio's clock, which tests can pause.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-/// The wall-clock time at the start, plus the time since.
+/// A clock that shows the wall-clock time at its creation plus the time since then.
 #[derive(Debug)]
 pub(super) struct StoreClock {
     started: Instant,
@@ -20,7 +20,7 @@ impl Default for StoreClock {
 }
 
 impl StoreClock {
-    /// The time, µs since the epoch.
+    /// Returns the current time, in µs since the epoch.
     pub(super) fn now_us(&self) -> u64 {
         let passed = Instant::now().saturating_duration_since(self.started);
         self.started_us.load(Ordering::Relaxed) + passed.as_micros() as u64

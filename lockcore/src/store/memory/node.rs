@@ -1,4 +1,4 @@
-//! An in-memory store as seen by a node.
+//! The connection of a node to an in-memory store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,19 +20,21 @@ use super::state::MemoryState;
 use crate::store::seen::SeenTokens;
 use crate::store::{Replies, Search, Standing, Store, StoreFuture, Then};
 
-/// The epoch that stands for an ended epoch.
+/// Value of `epoch_us` for an epoch that has ended because the store lost its data.
 const OVER: u64 = u64::MAX;
 
-/// A node, connected from creation until it is closed or dropped.
+/// The connection of a node to an in-memory store, from its creation until it is closed or dropped.
 pub(super) struct MemoryNode {
     shared: Arc<SharedStore>,
     node: NodeId,
     layout: &'static dyn Layout,
-    /// The tokens seen by the process on all primaries, if this is a quorum primary.
+    /// Greatest fencing token that this process has seen on all primaries; `None` if the store is
+    /// no quorum primary.
     seen: Option<Arc<SeenTokens>>,
-    /// The store's time at the last `standing` call, µs since the epoch.
+    /// Time of the store at the last call of `standing`, in µs since the epoch.
     looked_us: AtomicU64,
-    /// When the store's epoch as a quorum primary began, and how many epochs have ended.
+    /// Time at which the known epoch of a quorum primary began, in µs since 1970. An epoch ends
+    /// when the store loses its data. `epochs` counts the epochs that have ended.
     epoch_us: AtomicU64,
     epochs: AtomicU64,
     link: watch::Sender<Link>,
@@ -50,7 +52,7 @@ impl MemoryNode {
         Self { shared, node, layout, seen, looked_us, epoch_us, epochs, link }
     }
 
-    /// Runs a command, with this node's token lower bound.
+    /// Runs a command on a lock. New fencing tokens are above all tokens that this node has seen.
     fn run_on(
         &self,
         state: &mut MemoryState,
@@ -74,7 +76,8 @@ impl MemoryNode {
         Ok(answer)
     }
 
-    /// Runs commands at a single time, then delivers all posted messages.
+    /// Runs commands on the locked state, all at the same time of the store, and then delivers the
+    /// posted messages.
     fn step<T>(
         &self,
         run: impl FnOnce(&mut MemoryState, u64) -> Result<T, StoreError>,
@@ -94,7 +97,8 @@ impl MemoryNode {
         answer
     }
 
-    /// Counts the store as another server from now on if its data were lost in the current epoch.
+    /// Checks whether the store has lost its data since the known epoch began. If so, ends the
+    /// epoch, so that the store counts as another server.
     fn look(&self, state: &MemoryState) {
         let known = self.epoch_us.load(Ordering::Acquire);
         if ![state.emptied_us, OVER].contains(&known) {
@@ -170,8 +174,8 @@ impl Store for MemoryNode {
 
     fn reopen_subscription(&self) {
         let mut state = self.shared.state();
-        // A node set deaf by a test stays so: after `Resubscribed`, the next touch would request
-        // another subscription, for ever.
+        // A node that a test has set deaf stays deaf: after `Resubscribed`, the next touch would
+        // request another subscription, for ever.
         if state.deaf.has(self.node.as_str()) {
             return;
         }
@@ -203,12 +207,12 @@ impl fmt::Debug for MemoryNode {
     }
 }
 
-/// A search through the store, in a single step.
+/// A search through the names of an in-memory store, which completes in a single step.
 struct MemorySearch {
     shared: Arc<SharedStore>,
     node: NodeId,
     layout: &'static dyn Layout,
-    /// The name prefix.
+    /// Prefix of the names to find: the namespace and a colon, or empty.
     prefix: String,
 }
 

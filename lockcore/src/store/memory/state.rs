@@ -1,4 +1,4 @@
-//! The state behind the mutex: all locks, the connected nodes, and the messages to deliver.
+//! The state of an in-memory store: all locks, the connected nodes, and the messages to deliver.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,23 +8,24 @@ use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError,
 
 use crate::store::Listener;
 
-/// From this many locks on, a sweep is worthwhile.
+/// Smallest number of locks that causes a sweep, which drops the idle locks.
 pub(super) const MIN_SWEEP: usize = 1_024;
-/// After this time, most idle locks can be dropped.
+/// Time between two sweeps at any number of locks, in ms. Most idle locks have expired by then.
 const SWEEP_PERIOD_MS: u64 = 60_000;
 
-/// A message with its recipient.
+/// A message to deliver, with its recipient.
 pub(super) type Letter = (Arc<dyn Listener>, Event);
 
 #[derive(Default)]
 pub(super) struct MemoryState {
-    /// All locks, by name and layout marker: locks of two layouts are different locks.
+    /// All locks, by name and layout marker. Locks of the same name in two layouts are different
+    /// locks.
     pub(super) locks: HashMap<(LockName, &'static str), Box<dyn Decide>>,
-    /// The token counter.
+    /// Last fencing token drawn from the counter that all locks share; `None` before the first.
     counter: Option<u64>,
-    /// When the store was last emptied, µs since the epoch.
+    /// Time at which the store last lost all data, in µs since the epoch; 0 if never.
     pub(super) emptied_us: u64,
-    /// When the store was last restarted, and how often.
+    /// Time of the last restart, in µs since the epoch, or 0. `restarts` counts the restarts.
     pub(super) restarted_us: u64,
     pub(super) restarts: u64,
     pub(super) nodes: HashMap<Box<str>, Arc<dyn Listener>>,
@@ -33,14 +34,15 @@ pub(super) struct MemoryState {
     pub(super) is_delivering: bool,
     pub(super) deaf: Afflicted,
     pub(super) lossy: Afflicted,
-    /// How many locks were left by the last sweep.
+    /// Number of locks that the last sweep has left.
     swept_to: usize,
-    /// When the last sweep was, ms since the epoch.
+    /// Time of the last sweep, in ms since the epoch.
     swept_at_ms: u64,
 }
 
 impl MemoryState {
-    /// Runs a command on a lock and posts its messages. A test can make acquires fail.
+    /// Runs a command on a lock, and posts its messages in the outbox. Acquires fail while a test
+    /// has set `refusing`.
     pub(super) fn run(
         &mut self,
         lock: &LockName,
@@ -96,8 +98,8 @@ impl MemoryState {
         }
     }
 
-    /// Drops locks with an empty state: when the number of locks has doubled, at a constant cost
-    /// per lock, and once a minute.
+    /// Drops locks without holders and waiters. Runs when the number of locks has doubled, so that
+    /// the cost per lock is constant, and once a minute.
     fn sweep(&mut self, now_ms: u64) {
         let has_doubled = self.locks.len() >= MIN_SWEEP.max(2 * self.swept_to);
         if !has_doubled && now_ms < self.swept_at_ms + SWEEP_PERIOD_MS {
@@ -113,7 +115,7 @@ impl MemoryState {
     }
 }
 
-/// How many members an acquire has.
+/// Returns the number of members in an acquire; 0 for other commands.
 fn members_of(command: &Command) -> usize {
     match command {
         Command::Acquire { members, .. } => members.len(),
@@ -121,7 +123,7 @@ fn members_of(command: &Command) -> usize {
     }
 }
 
-/// Nodes with a simulated fault; only used in tests.
+/// The nodes for which a test simulates a fault; always empty outside tests.
 #[derive(Debug, Default)]
 pub(super) struct Afflicted {
     #[cfg(test)]

@@ -16,7 +16,7 @@ use super::*;
 use crate::store::{Replies, Then};
 use crate::types::key::LockKey;
 
-/// Records the received events, and then runs a reaction.
+/// A listener that runs a reaction to each event, and then records the event.
 #[derive(Default)]
 struct Ear {
     heard: Mutex<Vec<Event>>,
@@ -34,7 +34,7 @@ impl Listener for Ear {
     }
 }
 
-/// A process with a connection.
+/// A simulated process with a connection to the store.
 struct Process {
     node: NodeId,
     store: Arc<dyn Store>,
@@ -73,7 +73,7 @@ impl Process {
     }
 }
 
-/// In-memory replies are immediate.
+/// Runs a command and returns the reply, which an in-memory store gives at once.
 fn run(store: &Arc<dyn Store>, lock: &LockName, command: Command) -> Result<Answer, StoreError> {
     let (lock, sent) = (lock.clone(), Moment::default());
     let ask = Ask { lock, command, sent, background: false, lane: 0, way: Way::Script };
@@ -210,7 +210,7 @@ fn a_deaf_node_is_passed_over_and_told_so_by_touch() {
     memory.set_deaf(&b.node, false);
     b.store.reopen_subscription();
     assert_eq!(b.heard(), [Event::Resubscribed]);
-    // The next touch restores the position.
+    // The next touch also restores the position of the skipped waiter.
     assert_eq!(listeners(), 1);
     a.release(&lock, 2);
     assert_eq!(b.heard().len(), 1);
