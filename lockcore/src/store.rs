@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
-use proto::node::{Batch, Lanes};
+use proto::node::{Lanes, RequestGroup};
 use proto::{
     Answer, Answers, Event, FencingToken, Link, LockErrorKind, LockName, StoreError, Topology,
 };
@@ -32,18 +32,18 @@ use tokio::time::Instant;
 pub(crate) use self::links::Links;
 use crate::operate::status::ServerStatus;
 
-/// The replies to a batch of commands sent together.
+/// The replies to a request group, commands sent together.
 #[derive(Debug, Clone)]
 pub(crate) struct Replies {
     /// The reply to each command, in order.
     pub(crate) answers: Answers,
-    /// Why the node must not rely on the batch's renewals, because their writes were not confirmed;
+    /// Why the node must not rely on the group's renewals, because their writes were not confirmed;
     /// `None` if it may.
     pub(crate) unconfirmed: Option<StoreError>,
 }
 
 impl Replies {
-    /// Returns the reply to the only command of a batch.
+    /// Returns the reply to the only command of a group.
     pub(crate) fn only(mut self) -> Result<Answer, StoreError> {
         debug_assert_eq!(self.answers.len(), 1, "a pipeline of one command has one reply");
         self.answers.pop().unwrap_or_else(|| Err(StoreError::ambiguous("no reply")))
@@ -56,33 +56,33 @@ impl From<Answers> for Replies {
     }
 }
 
-/// The replies to a batch, or an error for all its commands.
+/// The replies to a group, or an error for all its commands.
 pub(crate) type Replied = Result<Replies, StoreError>;
 
-/// The receiver of the replies to a batch. It is dropped without a reply if the runtime ends.
+/// The receiver of the replies to a group. It is dropped without a reply if the runtime ends.
 pub(crate) enum Then {
-    /// The node that sent the batch receives the replies. Needs no allocation.
+    /// The node that sent the group receives the replies. Needs no allocation.
     Node(Arc<dyn TakeReply>),
     /// A function receives the replies.
-    Call(Box<dyn FnOnce(Batch, Replied) + Send>),
+    Call(Box<dyn FnOnce(RequestGroup, Replied) + Send>),
 }
 
-/// A receiver of replies that needs no allocation per batch: the node.
+/// A receiver of replies that needs no allocation per group: the node.
 pub(crate) trait TakeReply: Send + Sync {
-    /// Receives the replies to a batch. Called in a task of the store, or within the call that sent
-    /// the batch.
-    fn take(self: Arc<Self>, batch: Batch, replied: Replied);
+    /// Receives the replies to a group. Called in a task of the store, or within the call that sent
+    /// the group.
+    fn take(self: Arc<Self>, group: RequestGroup, replied: Replied);
 }
 
 impl Then {
-    pub(crate) fn call(then: impl FnOnce(Batch, Replied) + Send + 'static) -> Self {
+    pub(crate) fn call(then: impl FnOnce(RequestGroup, Replied) + Send + 'static) -> Self {
         Self::Call(Box::new(then))
     }
 
-    pub(crate) fn take(self, batch: Batch, replied: Replied) {
+    pub(crate) fn take(self, group: RequestGroup, replied: Replied) {
         match self {
-            Self::Node(node) => node.take(batch, replied),
-            Self::Call(call) => call(batch, replied),
+            Self::Node(node) => node.take(group, replied),
+            Self::Call(call) => call(group, replied),
         }
     }
 }
@@ -92,9 +92,9 @@ pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
 
 /// The connection of a node to a store, which executes each command as an atomic step.
 pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
-    /// Sends a batch. `then` receives the replies before this returns, or in a task of the runtime
+    /// Sends a group. `then` receives the replies before this returns, or in a task of the runtime
     /// in which the store was created.
-    fn send(&self, batch: Batch, then: Then);
+    fn send(&self, group: RequestGroup, then: Then);
 
     /// Returns how the store's servers are arranged. Only commands for locks with the same token
     /// counter are sent in one batch.
@@ -116,9 +116,9 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Sends renewals like [`send`](Self::send), and waits until their writes are confirmed before
     /// it replies. Only called if a [`Confirmation`](confirmation::Confirmation) is set.
-    fn confirm(&self, batch: Batch, then: Then) {
+    fn confirm(&self, group: RequestGroup, then: Then) {
         let error = "this store does not confirm writes";
-        then.take(batch, Err(StoreError::refused(LockErrorKind::Unsupported, error)));
+        then.take(group, Err(StoreError::refused(LockErrorKind::Unsupported, error)));
     }
 
     /// Checks that the server executes commands.

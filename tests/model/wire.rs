@@ -2,7 +2,7 @@
 //! event of the core.
 
 use proto::FencingToken;
-use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End, Way, batches};
+use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End, Way, grouped};
 use proto::{
     Acquired, Answer, Command, Event as Message, Grant, Leaving, Left, Link, Member, Mode,
     Presence, Released, Renewed, Reply, StoreError, Touched,
@@ -70,7 +70,7 @@ impl Locking {
             }
         }
         // Acquires are sent together, as by the driver.
-        for request in batches(requests, |_| true, |_| 0).into_iter().flatten() {
+        for request in grouped(requests, |_| true, |_| 0).into_iter().flatten() {
             self.send(state, node, &request);
         }
         if wakes {

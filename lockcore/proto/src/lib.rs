@@ -51,6 +51,7 @@
 //! | release | the command that ends a hold | [`Command::Release`] |
 //! | renewal | the command that extends leases | [`Command::Renew`] |
 //! | request, response | a command under way to the store, and what comes back | [`node::Ask`], [`Answer`] |
+//! | request group | requests sent together in one script, each with a separate response | [`node::RequestGroup`] |
 //! | round | the next member of an attempt that lost its position | |
 //! | score | the number by which the queue is sorted | `place` |
 //! | set aside | a skipped member that keeps its score for 15 s | [`queue::Passed`] |
@@ -140,7 +141,7 @@ pub use event::{Event, Link};
 pub use member::{Label, MAX_RUN, Member, NodeId, PLAIN_MARKER, Party, Service};
 pub use name::LockName;
 pub use reply::{
-    Acquired, Grant, HoldView, Inspection, Leaving, Left, MAX_ACQUIRES, MAX_BATCH, MAX_LINES,
+    Acquired, Grant, HoldView, Inspection, Leaving, Left, MAX_ACQUIRES, MAX_LINES, MAX_MEMBERS,
     MAX_RENEWALS, Mode, Presence, Released, Renewed, Reply, Touched,
 };
 pub use sorted_set::SortedSet;

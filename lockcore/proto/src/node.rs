@@ -37,7 +37,6 @@
 
 mod activity;
 mod attempts;
-mod batch;
 mod clocks;
 mod closing;
 mod due;
@@ -45,6 +44,7 @@ mod effect;
 mod entry;
 mod fence;
 mod grants;
+mod group;
 mod holds;
 mod lane;
 mod lease;
@@ -62,9 +62,9 @@ mod table;
 mod tests;
 
 pub use activity::{Activity, Stage};
-pub use batch::{Batch, batches, commands, is_of_one};
 pub use effect::{Ask, Effect, Note, Way};
 pub use entry::{Mirror, Refusal, Request};
+pub use group::{RequestGroup, commands, grouped, is_of_one};
 pub use lane::Lanes;
 pub use moment::Moment;
 pub use projection::{Due, Phase};

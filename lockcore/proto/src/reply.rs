@@ -5,7 +5,7 @@ use crate::token::FencingToken;
 
 /// The maximum number of members in a touch or a leave. Callers split longer lists into several
 /// commands.
-pub const MAX_BATCH: usize = 256;
+pub const MAX_MEMBERS: usize = 256;
 /// The maximum number of members in an acquire, so that an acquire does not block the server for
 /// long.
 pub const MAX_ACQUIRES: usize = 64;

@@ -28,7 +28,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use proto::node::{Ask, Batch, Core, Effect, Lanes, Moment, Note, Rules, batches, is_of_one};
+use proto::node::{
+    Ask, Core, Effect, Lanes, Moment, Note, RequestGroup, Rules, grouped, is_of_one,
+};
 use proto::{Answer, Command, Event, Link, LockErrorKind, LockName, NodeId, StoreError};
 use smallvec::smallvec;
 use tokio::runtime::Handle;
@@ -207,7 +209,7 @@ impl Driver {
     /// Sends a request. The reply is processed even if the caller is gone, because it may contain a
     /// grant for another attempt.
     pub(crate) fn send(self: &Arc<Self>, ask: Ask) {
-        self.send_batch(smallvec![ask], false);
+        self.send_group(smallvec![ask], false);
     }
 
     /// Sends a request like [`send`](Self::send), and calls `then` with the response. If the
@@ -222,8 +224,8 @@ impl Driver {
         }
         let driver = Arc::clone(self);
         // An in-memory store runs the command before this returns, and may call back.
-        let taken = move |batch: Batch, replied: Replied| {
-            driver.replied(&batch, &replied);
+        let taken = move |group: RequestGroup, replied: Replied| {
+            driver.replied(&group, &replied);
             then(replied.and_then(Replies::only));
         };
         self.store.send(smallvec![ask], Then::call(taken));
@@ -355,12 +357,12 @@ impl Driver {
     fn send_all(self: &Arc<Self>, asks: Vec<Ask>, confirmed: bool) {
         let together = |command: &Command| self.settings.layout.goes_together(command);
         let topology = self.store.topology();
-        for batch in batches(asks, together, |lock| topology.slot(lock)) {
-            self.send_batch(batch, confirmed);
+        for group in grouped(asks, together, |lock| topology.slot(lock)) {
+            self.send_group(group, confirmed);
         }
     }
 
-    fn send_batch(self: &Arc<Self>, batch: Batch, confirmed: bool) {
+    fn send_group(self: &Arc<Self>, group: RequestGroup, confirmed: bool) {
         if self.has_ended() {
             return;
         }
@@ -368,31 +370,31 @@ impl Driver {
         // An in-memory store runs the commands before this returns, and may call back.
         match confirmed {
             true => {
-                let taken = move |batch, replied| driver.take_or_split(batch, &replied, true);
-                self.store.confirm(batch, Then::call(taken));
+                let taken = move |group, replied| driver.take_or_split(group, &replied, true);
+                self.store.confirm(group, Then::call(taken));
             }
-            false => self.store.send(batch, Then::Node(driver)),
+            false => self.store.send(group, Then::Node(driver)),
         }
     }
 
-    /// Processes the reply to a batch. If one command may have failed the whole batch, sends each
-    /// command again on its own.
-    fn take_or_split(self: &Arc<Self>, batch: Batch, replied: &Replied, confirmed: bool) {
+    /// Processes the reply to a request group. If one command may have failed the whole group,
+    /// sends each command again on its own.
+    fn take_or_split(self: &Arc<Self>, group: RequestGroup, replied: &Replied, confirmed: bool) {
         match replied {
-            Err(error) if batch.len() > 1 && is_of_one(error) => {
-                for alone in batch {
-                    self.send_batch(smallvec![alone], confirmed);
+            Err(error) if group.len() > 1 && is_of_one(error) => {
+                for alone in group {
+                    self.send_group(smallvec![alone], confirmed);
                 }
             }
-            replied => self.replied(&batch, replied),
+            replied => self.replied(&group, replied),
         }
     }
 
-    fn replied(self: &Arc<Self>, batch: &[Ask], replied: &Replied) {
+    fn replied(self: &Arc<Self>, group: &[Ask], replied: &Replied) {
         self.with(|core| match replied {
             Ok(Replies { answers, unconfirmed }) => {
-                debug_assert_eq!(batch.len(), answers.len(), "each command has a reply");
-                for (ask, answer) in batch.iter().zip(answers) {
+                debug_assert_eq!(group.len(), answers.len(), "each command has a reply");
+                for (ask, answer) in group.iter().zip(answers) {
                     match (answer, unconfirmed) {
                         (Ok(answer), None) => core.replied(ask, answer),
                         (Err(error), None) => core.unanswered(ask, error),
@@ -400,7 +402,7 @@ impl Driver {
                     }
                 }
             }
-            Err(error) => batch.iter().for_each(|ask| core.unanswered(ask, error)),
+            Err(error) => group.iter().for_each(|ask| core.unanswered(ask, error)),
         });
     }
 
@@ -431,8 +433,8 @@ impl Driver {
 }
 
 impl TakeReply for Driver {
-    fn take(self: Arc<Self>, batch: Batch, replied: Replied) {
-        self.take_or_split(batch, &replied, false);
+    fn take(self: Arc<Self>, group: RequestGroup, replied: Replied) {
+        self.take_or_split(group, &replied, false);
     }
 }
 

@@ -25,7 +25,7 @@ use client::{Channels, CommandLink, Connector, Subscription, check_same_server};
 use futures_util::FutureExt as _;
 use futures_util::future::ready;
 use proto::layout::Layout;
-use proto::node::Batch;
+use proto::node::RequestGroup;
 use proto::wire::{Wire, keys, no_such_command};
 use proto::{FencingToken, Label, Link, LockErrorKind, LockName, NodeId, StoreError, Topology};
 use tokio::runtime::Handle;
@@ -241,9 +241,9 @@ impl RedisStore {
     }
 
     /// Like [`Store::confirm`], but sends only when polled.
-    fn confirmed(&self, batch: Batch) -> StoreFuture<Replies> {
+    fn confirmed(&self, group: RequestGroup) -> StoreFuture<Replies> {
         match &self.confirmations {
-            Some(confirmations) => confirmations.run(batch).boxed(),
+            Some(confirmations) => confirmations.run(group).boxed(),
             None => ready(Err(no_such_command())).boxed(),
         }
     }
@@ -262,8 +262,8 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn send(&self, batch: Batch, then: Then) {
-        InFlight::send(Arc::clone(&self.server), batch, then);
+    fn send(&self, group: RequestGroup, then: Then) {
+        InFlight::send(Arc::clone(&self.server), group, then);
     }
 
     fn topology(&self) -> Topology {
@@ -274,9 +274,9 @@ impl Store for RedisStore {
         self.server.wire.has_fast_acquire() && self.server.link.has_transactions()
     }
 
-    fn confirm(&self, batch: Batch, then: Then) {
-        let confirmed = self.confirmed(batch.clone());
-        begin(&self.runtime, Box::pin(async move { then.take(batch, confirmed.await) }));
+    fn confirm(&self, group: RequestGroup, then: Then) {
+        let confirmed = self.confirmed(group.clone());
+        begin(&self.runtime, Box::pin(async move { then.take(group, confirmed.await) }));
     }
 
     fn ping(&self) -> StoreFuture<()> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use laws::{Broken, Law};
-use proto::node::{Ask, Core, Effect, Mirror, Moment, batches};
+use proto::node::{Ask, Core, Effect, Mirror, Moment, grouped};
 use proto::{Command, LockName};
 
 use crate::breach::Breach;
@@ -290,7 +290,7 @@ impl World {
             Effect::Send(ask) => Some(ask),
             _ => None,
         });
-        for ask in batches(acquires.collect(), |_| true, |_| 0).into_iter().flatten() {
+        for ask in grouped(acquires.collect(), |_| true, |_| 0).into_iter().flatten() {
             self.send(place, ask);
         }
         for effect in effects {

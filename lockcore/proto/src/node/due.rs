@@ -262,8 +262,8 @@ impl<P: Mirror> Core<P> {
             State::Leaving { .. } => {
                 let member = entry.member.clone();
                 let ambiguous = entry.may_run_again();
-                let batch = leaving.entry(entry.lock.clone()).or_default();
-                batch.push(Leaving::new(member, ambiguous));
+                let of_lock = leaving.entry(entry.lock.clone()).or_default();
+                of_lock.push(Leaving::new(member, ambiguous));
                 self.table.change(number, |entry| {
                     if let State::Leaving { due, .. } = &mut entry.state {
                         *due = None;

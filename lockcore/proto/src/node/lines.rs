@@ -11,7 +11,7 @@ use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Mirror, State};
 use crate::node::lease::TOUCH_PERIOD;
 use crate::node::moment::Moment;
-use crate::{Command, MAX_BATCH, MAX_LINES, Presence, Reply, Touched};
+use crate::{Command, MAX_LINES, MAX_MEMBERS, Presence, Reply, Touched};
 
 /// Pause before a failed touch is repeated.
 pub(super) const TOUCH_RETRY: Duration = Duration::from_millis(500);
@@ -25,13 +25,13 @@ const JITTER_MS: u64 = 50;
 /// without a pause.
 pub(super) const FLOOR: Duration = Duration::from_millis(5);
 
-/// Minimum weight of a touch, because a script takes at most `MAX_LINES` locks or `MAX_BATCH`
+/// Minimum weight of a touch, because a script takes at most `MAX_LINES` locks or `MAX_MEMBERS`
 /// members.
-pub(super) const MIN_WEIGHT: usize = MAX_BATCH / MAX_LINES;
+pub(super) const MIN_WEIGHT: usize = MAX_MEMBERS / MAX_LINES;
 /// Maximum total weight of the touches in flight in each lane: as much as four full scripts. With
 /// one script at a time and a round trip of 50 ms, 20 000 locks could not all be touched before the
 /// first deadline.
-pub(super) const MAX_TOUCHING: usize = 4 * MAX_BATCH;
+pub(super) const MAX_TOUCHING: usize = 4 * MAX_MEMBERS;
 
 /// Returns the weight of a touch: the number of members, but at least the share that a lock has of
 /// a full script.
@@ -97,7 +97,7 @@ impl<P: Mirror> Core<P> {
         let due = now + (line.period - line.period / part / 1_000 * chance);
         self.table.touched(lock, now);
         self.table.touch_at(lock, due);
-        for numbers in numbers.chunks(MAX_BATCH) {
+        for numbers in numbers.chunks(MAX_MEMBERS) {
             let members = numbers.iter().map(|number| self.table.entries()[number].member.clone());
             let command = Command::Touch { members: members.collect() };
             let ask = self.request(lock.clone(), command, true);

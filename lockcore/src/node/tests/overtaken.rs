@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use proto::node::Batch;
+use proto::node::RequestGroup;
 use proto::{Command, Event, Link};
 use tokio::sync::{Notify, watch};
 
@@ -48,36 +48,36 @@ impl Store for Overtaking {
         self.store.now_us()
     }
 
-    fn send(&self, batch: Batch, then: Then) {
+    fn send(&self, group: RequestGroup, then: Then) {
         let (asked, released) = (Arc::clone(&self.asked), Arc::clone(&self.released));
         let renewed = Arc::clone(&self.renewed);
-        match batch[0].command {
+        match group[0].command {
             Command::Release { .. } => {
                 released.notify_one();
-                let then = async move |batch, replied| {
+                let then = async move |group, replied| {
                     renewed.notified().await;
                     // On one thread: let the notified task run before this continues.
                     for _ in 0..10 {
                         tokio::task::yield_now().await;
                     }
-                    then.take(batch, replied);
+                    then.take(group, replied);
                 };
-                let later = move |batch, replied| drop(tokio::spawn(then(batch, replied)));
-                self.store.send(batch, Then::call(later));
+                let later = move |group, replied| drop(tokio::spawn(then(group, replied)));
+                self.store.send(group, Then::call(later));
             }
             Command::Renew { .. } => {
                 let store = Arc::clone(&self.store);
                 tokio::spawn(async move {
                     asked.notify_one();
                     released.notified().await;
-                    let then = move |batch, replied| {
-                        then.take(batch, replied);
+                    let then = move |group, replied| {
+                        then.take(group, replied);
                         renewed.notify_one();
                     };
-                    store.send(batch, Then::call(then));
+                    store.send(group, Then::call(then));
                 });
             }
-            _ => self.store.send(batch, then),
+            _ => self.store.send(group, then),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::ready;
 use proto::layout::QUEUE;
-use proto::node::Batch;
+use proto::node::RequestGroup;
 use proto::{Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -316,8 +316,8 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Store for Wire {
-    fn send(&self, batch: Batch, then: Then) {
-        let (wire, asks) = (self.clone(), batch.clone());
+    fn send(&self, group: RequestGroup, then: Then) {
+        let (wire, asks) = (self.clone(), group.clone());
         let replied = self.request(move |store| {
             asks.iter().for_each(|ask| wire.arrive(&ask.command));
             let mut state = wire.state();
@@ -333,7 +333,7 @@ impl Store for Wire {
             store.send(asks, Then::call(|_, replied| drop(then.send(replied))));
             async move { replied.await.expect("an in-memory store responds at once") }.boxed()
         });
-        tokio::spawn(async move { then.take(batch, replied.await) });
+        tokio::spawn(async move { then.take(group, replied.await) });
     }
 
     fn ping(&self) -> StoreFuture<()> {

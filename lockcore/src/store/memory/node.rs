@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::ready;
 use proto::layout::Layout;
-use proto::node::{Ask, Batch};
+use proto::node::{Ask, RequestGroup};
 use proto::{
     Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId,
     StoreError, Topology,
@@ -119,12 +119,12 @@ impl Store for MemoryNode {
         self.shared.clock.now_us()
     }
 
-    fn send(&self, batch: Batch, then: Then) {
+    fn send(&self, group: RequestGroup, then: Then) {
         let replied = self.step(|state, now_us| {
             let run = |ask: &Ask| self.run_on(state, now_us, (&ask.lock, &ask.command));
-            Ok(Replies::from(batch.iter().map(run).collect::<Answers>()))
+            Ok(Replies::from(group.iter().map(run).collect::<Answers>()))
         });
-        then.take(batch, replied);
+        then.take(group, replied);
     }
 
     fn topology(&self) -> Topology {

@@ -19,7 +19,7 @@ use client::{Cluster, Credentials, Provider, Timeouts, Tls, nodes_of};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use proto::node::{Batch, Lanes, commands};
+use proto::node::{Lanes, RequestGroup, commands};
 use proto::wire::keys::NodeKey;
 use proto::wire::redirect::Route;
 use proto::{
@@ -108,23 +108,23 @@ impl ClusterStore {
         Ok(store)
     }
 
-    /// Sends a batch to the shard that serves the batch's slot.
+    /// Sends a request group to the shard that serves the group's slot.
     fn route(
         &self,
         route: Route,
-        batch: Batch,
+        group: RequestGroup,
         then: Then,
-        send: impl Fn(&Shard, Batch) -> StoreFuture<Replies> + Send + Sync + 'static,
+        send: impl Fn(&Shard, RequestGroup) -> StoreFuture<Replies> + Send + Sync + 'static,
     ) {
         let shared = Arc::clone(&self.0);
         let routed = async move {
-            let replied = shared.replied(route, &batch, send).await;
+            let replied = shared.replied(route, &group, send).await;
             if replied.is_err() {
                 // An immediate error may lead to the next request. Yield first, or many such
                 // requests would nest on a single stack.
                 tokio::task::yield_now().await;
             }
-            then.take(batch, replied);
+            then.take(group, replied);
         };
         begin(&self.0.runtime, Box::pin(routed));
     }
@@ -189,18 +189,18 @@ fn note_listeners(shard: &Shard, answer: &Answer) {
 }
 
 impl Shared {
-    /// Returns the reply to a batch from the shard that serves the batch's slot.
+    /// Returns the reply to a request group from the shard that serves the group's slot.
     async fn replied(
         &self,
         route: Route,
-        batch: &Batch,
-        send: impl Fn(&Shard, Batch) -> StoreFuture<Replies> + Send + Sync,
+        group: &RequestGroup,
+        send: impl Fn(&Shard, RequestGroup) -> StoreFuture<Replies> + Send + Sync,
     ) -> Replied {
-        let Some(ask) = batch.first() else { return Err(proto::wire::no_such_command()) };
+        let Some(ask) = group.first() else { return Err(proto::wire::no_such_command()) };
         // Without a subscription a waiter would not receive the grant.
         let hears = matches!(ask.command, Command::Acquire { mode: Mode::Wait, .. });
         let way = Way { slot: ask.lock.slot(), hears, route };
-        let (shard, reply) = self.routed(way, |shard| send(shard, batch.clone())).await?;
+        let (shard, reply) = self.routed(way, |shard| send(shard, group.clone())).await?;
         reply.answers.iter().flatten().for_each(|answer| note_listeners(&shard, answer));
         Ok(reply)
     }
@@ -223,16 +223,16 @@ impl Store for ClusterStore {
         Some(self.0.slots().lanes())
     }
 
-    fn send(&self, batch: Batch, then: Then) {
-        let route = Route::of(&commands(&batch), self.0.settings.timeouts.request);
-        self.route(route, batch, then, |shard, batch| {
-            InFlight::ask(Arc::clone(&shard.store.server), batch).boxed()
+    fn send(&self, group: RequestGroup, then: Then) {
+        let route = Route::of(&commands(&group), self.0.settings.timeouts.request);
+        self.route(route, group, then, |shard, group| {
+            InFlight::ask(Arc::clone(&shard.store.server), group).boxed()
         });
     }
 
-    fn confirm(&self, batch: Batch, then: Then) {
+    fn confirm(&self, group: RequestGroup, then: Then) {
         let route = Route::new(self.0.settings.timeouts.request);
-        self.route(route, batch, then, |shard, batch| shard.store.confirmed(batch));
+        self.route(route, group, then, |shard, group| shard.store.confirmed(group));
     }
 
     /// Completes once a primary responds.

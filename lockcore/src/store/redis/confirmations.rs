@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use client::{ConnectAttempt, Connection, Connector, Hello, Opened, is_unknown};
 use futures_util::future::join_all;
-use proto::node::{Batch, commands};
+use proto::node::{RequestGroup, commands};
 use proto::wire::{Floors, Wire};
 use proto::{LockErrorKind, LockName, StoreError};
 use redis::{Cmd, RedisError, Value};
@@ -32,7 +32,7 @@ const MAX_AT_ONCE: usize = 128;
 pub(crate) struct Confirmations(mpsc::Sender<Pending>);
 
 struct Pending {
-    batch: Batch,
+    group: RequestGroup,
     reply: oneshot::Sender<Replied>,
 }
 
@@ -74,12 +74,12 @@ impl Confirmations {
     }
 
     /// Runs a script, and has its write confirmed.
-    pub(crate) fn run(&self, batch: Batch) -> impl Future<Output = Replied> + Send + use<> {
+    pub(crate) fn run(&self, group: RequestGroup) -> impl Future<Output = Replied> + Send + use<> {
         let sender = self.0.clone();
         async move {
             let (reply, replied) = oneshot::channel();
             let closed = || StoreError::ambiguous("the store was closed");
-            let pending = Pending { batch, reply };
+            let pending = Pending { group, reply };
             sender.send(pending).await.map_err(|_| closed())?;
             replied.await.unwrap_or_else(|_| Err(closed()))
         }
@@ -112,20 +112,20 @@ struct Own {
 impl Worker {
     async fn run(&mut self, receiver: &Mutex<mpsc::Receiver<Pending>>) {
         loop {
-            let mut batch = Vec::new();
+            let mut gathered = Vec::new();
             // While all connections are busy, requests gather here.
-            if receiver.lock().await.recv_many(&mut batch, MAX_AT_ONCE).await == 0 {
+            if receiver.lock().await.recv_many(&mut gathered, MAX_AT_ONCE).await == 0 {
                 return;
             }
-            self.confirm(batch).await;
+            self.confirm(gathered).await;
         }
     }
 
-    async fn confirm(&mut self, batch: Vec<Pending>) {
+    async fn confirm(&mut self, gathered: Vec<Pending>) {
         let own = match self.connection().await {
             Ok(own) => own,
             Err(error) => {
-                for pending in batch {
+                for pending in gathered {
                     // Fails only if the caller has gone.
                     let _ = pending.reply.send(Err(error.clone()));
                 }
@@ -133,28 +133,28 @@ impl Worker {
             }
         };
         let server = self.server.link.servers();
-        let floors = |batch: &Batch| {
-            let mut floors = self.server.floors(batch, server);
+        let floors = |group: &RequestGroup| {
+            let mut floors = self.server.floors(group, server);
             floors.floor_us = floors.floor_us.max(own.opened_us);
             floors
         };
-        let runs = batch.iter().map(|Pending { batch, .. }| {
-            run(own.connection.clone(), &self.server.wire, batch, floors(batch))
+        let runs = gathered.iter().map(|Pending { group, .. }| {
+            run(own.connection.clone(), &self.server.wire, group, floors(group))
         });
         let values = join_all(runs).await;
         let confirmed = self.wait(own, self.confirmation.by).await.map(|unconfirmed| {
             // Another server may take over, or the setting be corrected.
             unconfirmed.map(|error| StoreError { kind: LockErrorKind::Unavailable, ..error })
         });
-        for (pending, value) in batch.into_iter().zip(values) {
+        for (pending, value) in gathered.into_iter().zip(values) {
             let confirmed = match (value, &confirmed) {
                 (Ok(value), Ok(unconfirmed)) => {
-                    let answers = self.server.answers(&pending.batch, server, &value);
+                    let answers = self.server.answers(&pending.group, server, &value);
                     answers.map(|answers| Replies { answers, unconfirmed: unconfirmed.clone() })
                 }
                 (Err(error), _) => match self.confirmation.by.refusal(&error) {
                     Some(refusal) => {
-                        let answers = pending.batch.iter().map(|_| Err(error.clone())).collect();
+                        let answers = pending.group.iter().map(|_| Err(error.clone())).collect();
                         Ok(Replies { answers, unconfirmed: Some(refusal) })
                     }
                     None => Err(error),
@@ -315,10 +315,10 @@ const NOT_ON_DISK: &str = "the write was not on the server's disk in time: set a
 async fn run(
     connection: Connection,
     wire: &Wire,
-    batch: &Batch,
+    group: &RequestGroup,
     floors: Floors,
 ) -> Result<Value, StoreError> {
-    let call: Scripted = wire.write(&commands(batch), floors)?;
+    let call: Scripted = wire.write(&commands(group), floors)?;
     let answer = match connection.ask(&call.0.command).await {
         Err(error) if is_unknown(&error) => connection.ask(&call.0.by_source()).await,
         answer => answer,

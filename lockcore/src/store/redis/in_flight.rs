@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use client::{Answered, Packed, Recipient, Sender, answer_to, is_unknown};
-use proto::node::{Ask, Batch, Way, commands};
+use proto::node::{Ask, RequestGroup, Way, commands};
 use proto::wire::{Floors, is_nonsense};
 use proto::{LockErrorKind, StoreError};
 use smallvec::smallvec;
@@ -16,10 +16,10 @@ use super::run::{Judged, finished_script, judged};
 use super::server::Server;
 use crate::store::{Replied, Replies, Then};
 
-/// A batch under way, which receives the response: a single box for everything left to do.
+/// A request group under way, which receives the response: a single box for everything left to do.
 pub(super) struct InFlight {
     server: Arc<Server>,
-    batch: Batch,
+    group: RequestGroup,
     /// The connection and the server.
     sender: Sender,
     /// The commands' token lower bounds. Known only at encoding: they depend on the server.
@@ -40,29 +40,29 @@ enum Path {
 
 impl InFlight {
     /// Sends the commands, immediately if the connection is up.
-    pub(super) fn send(server: Arc<Server>, batch: Batch, then: Then) {
+    pub(super) fn send(server: Arc<Server>, group: RequestGroup, then: Then) {
         let link = server.link.clone();
         link.with_sender(move |sender| match sender {
             Ok(sender) => {
-                let floors = server.floors(&batch, sender.server);
+                let floors = server.floors(&group, sender.server);
                 let path = Path::Digest;
-                Box::new(Self { server, batch, sender, floors, path, then }).begin();
+                Box::new(Self { server, group, sender, floors, path, then }).begin();
             }
-            Err(error) => then.take(batch, Err(failure::of_client(error))),
+            Err(error) => then.take(group, Err(failure::of_client(error))),
         });
     }
 
     /// Like [`send`](Self::send), but sends only when polled.
-    pub(super) async fn ask(server: Arc<Server>, batch: Batch) -> Replied {
+    pub(super) async fn ask(server: Arc<Server>, group: RequestGroup) -> Replied {
         let replied = answer_to(|then| {
-            Self::send(server, batch, Then::call(move |_, replied| then(replied)));
+            Self::send(server, group, Then::call(move |_, replied| then(replied)));
         });
         let ended = || StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
         replied.await.unwrap_or_else(|| Err(ended()))
     }
 
     fn begin(mut self: Box<Self>) {
-        let command = match &*self.batch {
+        let command = match &*self.group {
             [ask] if ask.way == Way::Fast => self.fast(ask),
             _ => None,
         };
@@ -92,7 +92,7 @@ impl InFlight {
     }
 
     fn write_script(self: Box<Self>, packed: impl FnOnce(Scripted) -> Packed) {
-        let call = self.server.wire.write(&commands(&self.batch), self.floors);
+        let call = self.server.wire.write(&commands(&self.group), self.floors);
         match call {
             Ok(call) => self.write(&packed(call)),
             Err(error) => self.end(Err(error)),
@@ -106,8 +106,8 @@ impl InFlight {
 
     /// Handles the response to the fast path, or runs the script.
     fn finish_fast(mut self: Box<Self>, response: Judged) {
-        let Self { server, batch, sender, floors, .. } = &*self;
-        let ask = &batch[0];
+        let Self { server, group, sender, floors, .. } = &*self;
+        let ask = &group[0];
         let answer = match server.wire.free_acquire((&ask.lock, &ask.command)) {
             Some(free) => fast::acquired(&free, floors.floor_us, response).map(Some),
             None => fast::released(response),
@@ -118,7 +118,7 @@ impl InFlight {
                 self.end(Ok(Replies::from(smallvec![Ok(answer)])));
             }
             Ok(None) => {
-                self.batch[0].way = Way::FellBack;
+                self.group[0].way = Way::FellBack;
                 self.run_script();
             }
             Err(response) => self.finish(response),
@@ -126,7 +126,7 @@ impl InFlight {
     }
 
     fn finish(self: Box<Self>, answer: Judged) {
-        let Self { server, batch, sender, floors, .. } = &*self;
+        let Self { server, group, sender, floors, .. } = &*self;
         let (link, number) = (&server.link, sender.server);
         if matches!(&answer, Ok(Err(error)) if failure::is_forgotten(error))
             && server.server_time.end_epoch(floors.epoch_us)
@@ -134,7 +134,7 @@ impl InFlight {
             link.count_as_another();
         }
         let answers = finished_script(answer, server.wire.layout)
-            .and_then(|answer| server.answers(batch, number, &answer));
+            .and_then(|answer| server.answers(group, number, &answer));
         let replied = answers.map(Replies::from).inspect_err(|error| {
             if is_nonsense(error) {
                 link.distrust(sender.generation);
@@ -145,8 +145,8 @@ impl InFlight {
 
     #[allow(clippy::boxed_local, reason = "unboxed, the whole value would be copied again")]
     fn end(self: Box<Self>, replied: Replied) {
-        let Self { batch, then, .. } = *self;
-        then.take(batch, replied);
+        let Self { group, then, .. } = *self;
+        then.take(group, replied);
     }
 }
 

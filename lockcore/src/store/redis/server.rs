@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use client::CommandLink;
-use proto::node::{Batch, commands};
+use proto::node::{RequestGroup, commands};
 use proto::wire::{Floors, Wire};
 use proto::{Answer, Answers, LockName, StoreError};
 use redis::Value;
@@ -19,21 +19,21 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The token lower bounds for a batch sent to the server with this number.
-    pub(super) fn floors(&self, batch: &Batch, server: u64) -> Floors {
-        let slot = batch.first().map_or(0, |ask| self.slot(&ask.lock));
+    /// The token lower bounds for a request group sent to the server with this number.
+    pub(super) fn floors(&self, group: &RequestGroup, server: u64) -> Floors {
+        let slot = group.first().map_or(0, |ask| self.slot(&ask.lock));
         self.server_time.floors(slot, server)
     }
 
     /// Decodes the replies from the server with this number.
     pub(super) fn answers(
         &self,
-        batch: &Batch,
+        group: &RequestGroup,
         server: u64,
         answer: &Value,
     ) -> Result<Answers, StoreError> {
-        let answers = self.wire.answers(&commands(batch), &value(answer))?;
-        for (ask, answer) in batch.iter().zip(&answers) {
+        let answers = self.wire.answers(&commands(group), &value(answer))?;
+        for (ask, answer) in group.iter().zip(&answers) {
             if let Ok(answer) = answer {
                 self.note(&ask.lock, answer, server);
             }

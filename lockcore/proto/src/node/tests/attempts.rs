@@ -143,9 +143,9 @@ fn begun_for(core: &mut Core<()>, count: usize, lock: &str) -> (Vec<u64>, Ask) {
 
 /// Returns the only request sent by a tick, as it goes out.
 fn sent_together(core: &mut Core<()>, now: Moment) -> Ask {
-    let mut batches = batches(ticked(core, now), |_| true, |_| 0);
-    assert_eq!(batches.len(), 1, "{batches:?}");
-    batches.remove(0).remove(0)
+    let mut groups = grouped(ticked(core, now), |_| true, |_| 0);
+    assert_eq!(groups.len(), 1, "{groups:?}");
+    groups.remove(0).remove(0)
 }
 
 fn attempts_of(core: &Core<()>, ask: &Ask) -> Vec<u64> {

@@ -32,7 +32,7 @@ fn acquires(core: &mut Core<()>) -> Vec<(Way, Vec<u64>)> {
         other => panic!("{other:?}"),
     };
     let asks = sent(core);
-    batches(asks, |_| true, |_| 0).iter().flatten().map(of).collect()
+    grouped(asks, |_| true, |_| 0).iter().flatten().map(of).collect()
 }
 
 #[test]

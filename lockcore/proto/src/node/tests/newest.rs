@@ -157,8 +157,8 @@ fn it_is_in_no_run_and_asked_for_alone() {
         (0..3).map(|_| core.event(at(0)).begin(newest("a"), ()).expect("it is open").1).collect();
     assert!(asks[0].is_some() && asks[1].is_none());
     let rest = ticked(&mut core, at(0));
-    let batches = batches(rest, |_| true, |_| 0);
-    let sizes = batches.iter().map(|batch| match &batch[0].command {
+    let groups = grouped(rest, |_| true, |_| 0);
+    let sizes = groups.iter().map(|group| match &group[0].command {
         Command::Acquire { members, .. } => members.len(),
         other => panic!("{other:?}"),
     });

@@ -23,25 +23,25 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::Ask;
-use crate::{Command, MAX_ACQUIRES, MAX_BATCH, MAX_LINES, MAX_RENEWALS};
+use crate::{Command, MAX_ACQUIRES, MAX_LINES, MAX_MEMBERS, MAX_RENEWALS};
 
 /// Requests run by one script, each with a separate response. Mostly a single request.
-pub type Batch = SmallVec<[Ask; 1]>;
+pub type RequestGroup = SmallVec<[Ask; 1]>;
 
-/// Returns the commands in a batch.
-pub fn commands(batch: &[Ask]) -> SmallVec<[(&LockName, &Command); 1]> {
-    batch.iter().map(|ask| (&ask.lock, &ask.command)).collect()
+/// Returns the commands in a group.
+pub fn commands(group: &[Ask]) -> SmallVec<[(&LockName, &Command); 1]> {
+    group.iter().map(|ask| (&ask.lock, &ask.command)).collect()
 }
 
 /// Joins commands that a script can run together, in order: renewals and touches for which
 /// `together` is true in this layout, and only for locks in the same `slot`. In a Redis Cluster a
 /// script reaches a single slot, and no lock waits for another lock's server.
-pub fn batches(
+pub fn grouped(
     asks: Vec<Ask>,
     together: impl Fn(&Command) -> bool,
     slot: impl Fn(&LockName) -> u16,
-) -> Vec<Batch> {
-    let mut batches: Vec<Batch> = Vec::new();
+) -> Vec<RequestGroup> {
+    let mut groups: Vec<RequestGroup> = Vec::new();
     let mut open_renewals: BTreeMap<u16, Open> = BTreeMap::new();
     let mut open_touches: BTreeMap<u16, Open> = BTreeMap::new();
     // By lock, because the scripts for these commands take a single lock.
@@ -49,11 +49,11 @@ pub fn batches(
     for ask in asks {
         let (open, max, members) = match &ask.command {
             Command::Renew { members } if !are_alone(members) => {
-                add_to_last(&mut batches, &mut parts, ask);
+                add_to_last(&mut groups, &mut parts, ask);
                 continue;
             }
             Command::Acquire { .. } => {
-                add_to_last(&mut batches, &mut acquires, ask);
+                add_to_last(&mut groups, &mut acquires, ask);
                 continue;
             }
             Command::Renew { members } if together(&ask.command) => {
@@ -63,35 +63,35 @@ pub fn batches(
                 (&mut open_touches, MAX_LINES, members.len())
             }
             _ => {
-                batches.push(smallvec![ask]);
+                groups.push(smallvec![ask]);
                 continue;
             }
         };
         let open = open.entry(slot(&ask.lock)).or_default();
-        let is_full = open.asks == max || open.members + members > MAX_BATCH;
+        let is_full = open.asks == max || open.members + members > MAX_MEMBERS;
         if open.asks == 0 || is_full {
-            *open = Open { at: batches.len(), asks: 0, members: 0 };
-            batches.push(Batch::new());
+            *open = Open { at: groups.len(), asks: 0, members: 0 };
+            groups.push(RequestGroup::new());
         }
         open.asks += 1;
         open.members += members;
-        batches[open.at].push(ask);
+        groups[open.at].push(ask);
     }
-    batches.into_iter().flat_map(few_parts_apart).collect()
+    groups.into_iter().flat_map(few_parts_apart).collect()
 }
 
 /// Splits an acquire for a few parts into separate commands. The acquire script has no shortcut for
 /// several parts, but from five parts on, the general case costs less than as many shortcuts.
-fn few_parts_apart(batch: Batch) -> Vec<Batch> {
+fn few_parts_apart(group: RequestGroup) -> Vec<RequestGroup> {
     const FEW: usize = 4;
-    let [Ask { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] = &batch[..]
+    let [Ask { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] = &group[..]
     else {
-        return vec![batch];
+        return vec![group];
     };
     if members.len() > FEW || are_alone(members) {
-        return vec![batch];
+        return vec![group];
     }
-    let Ask { sent, background, lane, way, .. } = batch[0];
+    let Ask { sent, background, lane, way, .. } = group[0];
     let apart = |member: &Member| {
         let members = vec![member.clone()];
         let (mode, queue_limit) = (*mode, *queue_limit);
@@ -102,11 +102,11 @@ fn few_parts_apart(batch: Batch) -> Vec<Batch> {
 }
 
 /// Adds the members to the last command of this kind and lock, or begins the next command.
-fn add_to_last(batches: &mut Vec<Batch>, last: &mut BTreeMap<LockName, usize>, mut ask: Ask) {
-    let open = last.get(&ask.lock).map(|at| &mut batches[*at][0]);
+fn add_to_last(groups: &mut Vec<RequestGroup>, last: &mut BTreeMap<LockName, usize>, mut ask: Ask) {
+    let open = last.get(&ask.lock).map(|at| &mut groups[*at][0]);
     if !open.is_some_and(|open| joins(open, &mut ask)) {
-        last.insert(ask.lock.clone(), batches.len());
-        batches.push(smallvec![ask]);
+        last.insert(ask.lock.clone(), groups.len());
+        groups.push(smallvec![ask]);
     }
 }
 
@@ -139,7 +139,7 @@ fn are_alone(members: &[Member]) -> bool {
     members.iter().all(|member| member.demand() == Demand::EXCLUSIVE)
 }
 
-/// The batch for the next request of this kind.
+/// The group for the next request of this kind.
 #[derive(Default)]
 struct Open {
     at: usize,
@@ -147,7 +147,7 @@ struct Open {
     members: usize,
 }
 
-/// Returns whether a single request may have caused this error for the whole batch: then each is
+/// Returns whether a single request may have caused this error for the whole group: then each is
 /// sent separately.
 pub fn is_of_one(error: &StoreError) -> bool {
     matches!(error.kind, LockErrorKind::Denied | LockErrorKind::WrongType | LockErrorKind::Protocol)
@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn sizes(asks: Vec<Ask>) -> Vec<usize> {
-        batches(asks, |_| true, |_| 0).iter().map(|batch| batch.len()).collect()
+        grouped(asks, |_| true, |_| 0).iter().map(|group| group.len()).collect()
     }
 
     #[test]
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn renewals_of_parts_of_one_lock_are_one_command_up_to_a_bound() {
         let part = |number| ask(0, Command::Renew { members: vec![member(number, Demand::READ)] });
-        let batches = batches((0..300).map(part).collect(), |_| true, |_| 0);
-        let members = batches.iter().map(|batch| match batch.as_slice() {
+        let groups = grouped((0..300).map(part).collect(), |_| true, |_| 0);
+        let members = groups.iter().map(|group| match group.as_slice() {
             [Ask { command: Command::Renew { members }, .. }] => members.len(),
             _ => 0,
         });
@@ -223,14 +223,14 @@ mod tests {
 
     /// The lock and the member ids in each acquire.
     fn acquires(asks: Vec<Ask>) -> Vec<(String, Vec<u64>)> {
-        let of = |batch: &Batch| match batch.as_slice() {
+        let of = |group: &RequestGroup| match group.as_slice() {
             [Ask { lock, command: Command::Acquire { members, .. }, .. }] => {
                 let numbers = members.iter().map(Member::number).collect();
                 (lock.as_str().replace("lock ", ""), numbers)
             }
             other => panic!("{other:?}"),
         };
-        batches(asks, |_| true, |_| 0).iter().map(of).collect()
+        grouped(asks, |_| true, |_| 0).iter().map(of).collect()
     }
 
     #[test]
@@ -272,9 +272,9 @@ mod tests {
     fn only_what_is_of_one_slot_goes_together() {
         let slot = |lock: &LockName| u16::from(lock.as_str() > "lock 2");
         let asks = [renewal(1), renewal(3), renewal(2), touch(4, 1), renewal(5), touch(0, 1)];
-        let locks: Vec<Vec<String>> = batches(asks.into(), |_| true, slot)
+        let locks: Vec<Vec<String>> = grouped(asks.into(), |_| true, slot)
             .iter()
-            .map(|batch| batch.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
+            .map(|group| group.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
             .collect();
         assert_eq!(locks, [vec!["1", "2"], vec!["3", "5"], vec!["4"], vec!["0"]]);
     }
@@ -284,9 +284,9 @@ mod tests {
         let release =
             |lock| ask(lock, Command::Release { member: member(lock, Demand::EXCLUSIVE) });
         let asks = vec![renewal(0), release(1), touch(2, 3), renewal(3), release(4), touch(5, 1)];
-        let locks: Vec<Vec<String>> = batches(asks, |_| true, |_| 0)
+        let locks: Vec<Vec<String>> = grouped(asks, |_| true, |_| 0)
             .iter()
-            .map(|batch| batch.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
+            .map(|group| group.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
             .collect();
         assert_eq!(locks, [vec!["0", "3"], vec!["1"], vec!["2", "5"], vec!["4"]]);
     }
