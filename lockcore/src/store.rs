@@ -97,7 +97,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     fn send(&self, group: RequestGroup, then: Then);
 
     /// Returns how the store's servers are arranged. Only commands for locks with the same token
-    /// counter are sent in one batch.
+    /// counter are sent in one group.
     fn topology(&self) -> Topology {
         Topology::Single
     }

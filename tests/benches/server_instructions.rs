@@ -309,33 +309,33 @@ async fn of_several(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     }
 }
 
-/// Members that are served in runs of eight: asked for, handed over to, renewed and released.
-async fn of_runs(bench: &mut Bench, here: &mut Node, there: &mut Node) {
+/// Members that are served in batches of eight: asked for, handed over to, renewed and released.
+async fn of_batches(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     let locks = bench.names();
     let held = bench.acquires(there, &locks, Demand::EXCLUSIVE).await;
     let mut eight = || {
         let member = |_| {
             let number = here.member(Demand::EXCLUSIVE).number();
-            Member::in_run(&here.wire.node, number, LEASE_MS, 8, &Label::new("host-1:svc"))
+            Member::in_batch(&here.wire.node, number, LEASE_MS, 8, &Label::new("host-1:svc"))
         };
         (0..8).map(member).collect::<Vec<_>>()
     };
     let [first, second] = [(); 2].map(|()| (0..LOCKS).map(|_| eight()).collect::<Vec<_>>());
-    let all = |runs: &[Vec<Member>]| {
+    let all = |batches: &[Vec<Member>]| {
         let all = |members: &Vec<Member>| {
             let members = members.clone();
             Command::Acquire { members, mode: Mode::Wait, queue_limit: QUEUE_LIMIT }
         };
-        runs.iter().map(all).collect()
+        batches.iter().map(all).collect()
     };
     let names: Vec<_> = first.iter().map(|members| members[0].clone()).collect();
-    bench.count("run: 8 in one acquire", here, &locks, all(&first)).await;
-    bench.count("run: hand-off of 8 to another", there, &locks, each(&held, release)).await;
-    bench.count("run: 8 in one acquire behind 8", here, &locks, all(&second)).await;
-    bench.count("run: renew", here, &locks, each(&names, renew)).await;
-    bench.count("run: hand-off of 8 within a process", here, &locks, each(&names, release)).await;
+    bench.count("batch: 8 in one acquire", here, &locks, all(&first)).await;
+    bench.count("batch: hand-off of 8 to another", there, &locks, each(&held, release)).await;
+    bench.count("batch: 8 in one acquire behind 8", here, &locks, all(&second)).await;
+    bench.count("batch: renew", here, &locks, each(&names, renew)).await;
+    bench.count("batch: hand-off of 8 within a process", here, &locks, each(&names, release)).await;
     let names: Vec<_> = second.iter().map(|members| members[0].clone()).collect();
-    bench.count("run: release with a mark", here, &locks, each(&names, release)).await;
+    bench.count("batch: release with a mark", here, &locks, each(&names, release)).await;
 }
 
 async fn of_permits(bench: &mut Bench, here: &mut Node, there: &mut Node) {
@@ -372,7 +372,7 @@ async fn main() {
         of_reads(&mut bench, &mut here, &mut there).await;
         of_permits(&mut bench, &mut here, &mut there).await;
         of_several(&mut bench, &mut here, &mut there).await;
-        of_runs(&mut bench, &mut here, &mut there).await;
+        of_batches(&mut bench, &mut here, &mut there).await;
         bench.forget_locks().await;
     }
     // The end of a key is moved in some rounds, which is rounded up to half a minute: the median of

@@ -79,7 +79,7 @@ impl Locking {
                     self.replied(state, node, ask, sent, &told);
                 }
                 Packet::Grant { members, left } => self.pushed(state, members, left),
-                Packet::Run { members, left } => self.run_pushed(state, &members, left),
+                Packet::Batch { members, left } => self.batch_pushed(state, &members, left),
                 Packet::Revoked { members } => {
                     state.record.untold &= !members;
                     self.revoked(state, members);
@@ -248,14 +248,14 @@ impl Locking {
                     matches!(phase(member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
                 })
             }
-            Packet::Run { members, .. } => members.iter().any(|member| {
+            Packet::Batch { members, .. } => members.iter().any(|member| {
                 matches!(phase(*member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
             }),
             Packet::Revoked { members } => bits(*members).any(|member| phase(member).is_some()),
             Packet::Reply { ask: Ask::Renew { member } | Ask::Confirm { member }, .. } => {
                 matches!(
                     phase(*member),
-                    Some(Phase::Confirming | Phase::Held | Phase::ConfirmingRun | Phase::Serving)
+                    Some(Phase::Confirming | Phase::Held | Phase::ConfirmingBatch | Phase::Serving)
                 )
             }
             Packet::Reply { ask: Ask::Touch { members }, told, sent, .. } => {

@@ -100,11 +100,11 @@ impl Server {
     }
 
     /// Returns the members served within a hold of everything, in order.
-    pub(crate) fn run(&self, model: &Locking) -> Vec<Id> {
+    pub(crate) fn batch(&self, model: &Locking) -> Vec<Id> {
         let Self::Queue { state, .. } = self else { return Vec::new() };
         let Some((holder, _)) = state.stored_holder() else { return Vec::new() };
         let id = |number: &u64| model.id(&holder.renumbered(*number));
-        state.run().iter().map(id).collect()
+        state.batch().iter().map(id).collect()
     }
 
     /// Returns the members with a position, in order, including skipped members.

@@ -26,7 +26,7 @@ fn broken(
         one_by_one: variant == Variant::ForgetsMore,
         acquires: usize::MAX,
         is_fast: false,
-        runs: 1,
+        batch_limit: 1,
         step_ms: SHORT_MS,
         is_kept: false,
         budget,

@@ -22,7 +22,7 @@ pub(crate) enum Event {
     /// A command granted several members.
     GrantedTogether,
     /// A command granted a batch.
-    GrantedRun,
+    GrantedBatch,
     /// A fitting waiter waits behind an unfitting waiter.
     KeptForTheHead,
     Downgraded,
@@ -49,7 +49,7 @@ impl Event {
         Self::Confirmed,
         Self::ForcedOff,
         Self::GrantedTogether,
-        Self::GrantedRun,
+        Self::GrantedBatch,
         Self::KeptForTheHead,
         Self::Downgraded,
         Self::LeftForLater,
@@ -85,7 +85,7 @@ impl Locking {
                 self.scope.homes.starts_with(&[0, 0, 0])
                     && matches!(self.scope.wants, [Want::Lock, ..])
             }
-            Event::GrantedRun => self.scope.runs > 1,
+            Event::GrantedBatch => self.scope.batch_limit > 1,
             Event::GrantedTogether => some_wait_together && !self.scope.one_by_one,
             Event::KeptForTheHead | Event::LeftForLater if !some_wait_together => false,
             Event::KeptForTheHead => true,

@@ -54,8 +54,8 @@ impl Evidence for Facts<'_> {
             // member.
             Ask::Leave { members, served, .. } => {
                 let members = members & !served;
-                let run = together(self.step.was.run(self.step.model));
-                members & (1 << named) != 0 || run != 0 && run & !members == 0
+                let batch = together(self.step.was.batch(self.step.model));
+                members & (1 << named) != 0 || batch != 0 && batch & !members == 0
             }
             Ask::Acquire { members, .. } | Ask::Touch { members } => members & (1 << named) != 0,
             Ask::Force => true,
@@ -78,8 +78,8 @@ impl Evidence for Facts<'_> {
         self.granted.to_vec()
     }
 
-    fn run(&self) -> Vec<Id> {
-        self.step.granted_run(self.granted)
+    fn batch(&self) -> Vec<Id> {
+        self.step.granted_batch(self.granted)
     }
 
     fn arrivals(&self) -> impl Iterator<Item = Id> {
@@ -114,7 +114,7 @@ impl Evidence for Facts<'_> {
 
     fn told(&self) -> Vec<u64> {
         let said = self.step.said.iter().filter_map(|said| match said {
-            Said::Granted { token, .. } | Said::Run { token, .. } => Some(*token),
+            Said::Granted { token, .. } | Said::Batch { token, .. } => Some(*token),
             Said::Revoked { .. } | Said::Superseded { .. } => None,
         });
         self.step.tokens.iter().copied().chain(said).collect()

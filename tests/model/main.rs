@@ -162,7 +162,7 @@ fn two(budget: Budget) -> Scope {
         one_by_one: false,
         acquires: usize::MAX,
         is_fast: false,
-        runs: 1,
+        batch_limit: 1,
         step_ms: SHORT_MS,
         is_kept: false,
         budget,

@@ -51,7 +51,7 @@ pub(crate) struct Scope {
     /// Whether the nodes try the fast path.
     pub(crate) is_fast: bool,
     /// The maximum batch size. Above 1 only if no client tries.
-    pub(crate) runs: usize,
+    pub(crate) batch_limit: usize,
     /// The short step of time, in ms.
     pub(crate) step_ms: u32,
     /// Whether time passes only after a guard was downgraded or leaked.
@@ -173,7 +173,7 @@ impl Locking {
             match want(node_of(id) as u8) {
                 _ if scope.beside_jvms => Member::plain(node, number, lease_ms, &label),
                 Want::Newest => Member::keeping_newest(node, number, lease_ms, &label),
-                Want::Lock => Member::in_run(node, number, lease_ms, scope.runs, &label),
+                Want::Lock => Member::in_batch(node, number, lease_ms, scope.batch_limit, &label),
                 want => Member::new(node, number, lease_ms, want.demand(), &label),
             }
         };
@@ -222,7 +222,7 @@ impl Locking {
             layout: if self.scope.beside_jvms { REDISSON } else { QUEUE },
             window: usize::MAX,
             acquires: self.scope.acquires,
-            runs: self.scope.runs,
+            batch_limit: self.scope.batch_limit,
             // Unset, because otherwise states that differ only in time would be distinct.
             born_us: None,
             seed: 0,
@@ -390,7 +390,7 @@ impl Locking {
                 }
             }
             Packet::Grant { .. }
-            | Packet::Run { .. }
+            | Packet::Batch { .. }
             | Packet::Revoked { .. }
             | Packet::Superseded { .. } => {
                 actions.push(Action::Deliver { packet });

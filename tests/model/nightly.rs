@@ -2,7 +2,7 @@
 //! same name is in every test run.
 
 use crate::model::{Scope, Want};
-use crate::scopes::{in_runs, kept, three};
+use crate::scopes::{in_batches, kept, three};
 use crate::state::Budget;
 use crate::{NOTHING, exhaust, two};
 
@@ -67,24 +67,24 @@ fn readers_of_one_node_keep_every_law() {
 
 #[test]
 #[ignore = "a minute: scripts/test --all runs it"]
-fn a_run_of_two_whose_requests_are_lost_or_late_keeps_every_law() {
+fn a_batch_of_two_whose_requests_are_lost_or_late_keeps_every_law() {
     let budget = Budget { losses: 1, ..NOTHING };
-    exhaust("a run of two, lost and late requests", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+    exhaust("a batch of two, lost and late requests", in_batches(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
 #[test]
 #[ignore = "a minute: scripts/test --all runs it"]
-fn a_run_of_two_that_is_downgraded_keeps_every_law() {
+fn a_batch_of_two_that_is_downgraded_keeps_every_law() {
     let budget = Budget { downgrades: 1, ..NOTHING };
-    exhaust("a run of two, downgraded", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+    exhaust("a batch of two, downgraded", in_batches(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
 /// A renewal in between reports which members were served. Two renewals have more than 60 million
 /// states: the simulation covers holds that outlast several renewals.
 #[test]
 #[ignore = "a minute: scripts/test --all runs it"]
-fn a_run_of_two_that_is_downgraded_and_renewed_keeps_every_law() {
+fn a_batch_of_two_that_is_downgraded_and_renewed_keeps_every_law() {
     let budget = Budget { downgrades: 1, passes: 1, ..NOTHING };
-    let scope = kept(in_runs(&[0, 0, 0], &[1, 1, 1], budget));
-    exhaust("a run of two of one node, downgraded and renewed", scope);
+    let scope = kept(in_batches(&[0, 0, 0], &[1, 1, 1], budget));
+    exhaust("a batch of two of one node, downgraded and renewed", scope);
 }

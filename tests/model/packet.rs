@@ -24,7 +24,7 @@ pub(crate) enum Packet {
         left: u32,
     },
     /// Notifies a node of a granted batch, in order.
-    Run {
+    Batch {
         members: Vec<Id>,
         left: u32,
     },
@@ -44,7 +44,7 @@ impl Packet {
         match self {
             Self::Request { .. } => None,
             Self::Reply { node, .. } => Some(*node),
-            Self::Run { members, .. } => members.first().map(|member| member / NUMBERS),
+            Self::Batch { members, .. } => members.first().map(|member| member / NUMBERS),
             Self::Grant { members, .. }
             | Self::Revoked { members }
             | Self::Superseded { members } => bits(*members).next().map(|member| member / NUMBERS),
@@ -118,7 +118,7 @@ pub(crate) struct Told {
     /// The requesting node's members that hold, with the rest of each lease.
     pub(crate) grants: Vec<(Id, u32)>,
     /// The members served within the reported hold, in order, if a batch has it.
-    pub(crate) run: Vec<Id>,
+    pub(crate) batch: Vec<Id>,
     /// True if work is left over for the next command.
     pub(crate) more: bool,
 }

@@ -165,16 +165,16 @@ fn is_accounted_for(model: &Locking, state: &State, member: u8) -> bool {
 
 /// Whether the server has no finished member once everything has arrived.
 fn clean(model: &Locking, state: &State) -> bool {
-    let may_lapse = model.scope.runs > 1 && model.scope.budget.passes > 0;
+    let may_lapse = model.scope.batch_limit > 1 && model.scope.budget.passes > 0;
     if !state.network.is_empty() || may_lapse && !laws::SERVED_MEMBERS_STAY_GONE {
         return true;
     }
     let books = state.server.books(model, at_ms(state.now));
     let is_known = |member: u8| is_accounted_for(model, state, member);
     // A batch's hold has the first member's name, and that member may have left.
-    let run = state.server.run(model);
+    let batch = state.server.batch(model);
     let mut holds = books.live().map(|held| held.member);
-    holds.all(|holder| is_known(holder) || run.iter().any(|member| is_known(*member)))
+    holds.all(|holder| is_known(holder) || batch.iter().any(|member| is_known(*member)))
         && state.server.places(model).into_iter().all(is_known)
 }
 

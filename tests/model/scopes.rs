@@ -180,8 +180,8 @@ fn readers_who_are_granted_in_several_steps_keep_every_law() {
 }
 
 /// Serves each node's clients in batches of up to three.
-pub(crate) fn in_runs(homes: &'static [u8], operations: &'static [u8], budget: Budget) -> Scope {
-    Scope { homes, operations, runs: 3, ..three(&[], budget) }
+pub(crate) fn in_batches(homes: &'static [u8], operations: &'static [u8], budget: Budget) -> Scope {
+    Scope { homes, operations, batch_limit: 3, ..three(&[], budget) }
 }
 
 /// Lets time pass after a guard was downgraded or leaked, in steps long enough that each renewal is
@@ -191,32 +191,32 @@ pub(crate) fn kept(scope: Scope) -> Scope {
 }
 
 #[test]
-fn a_run_of_two_that_is_leaked_and_kept_for_longer_than_a_lease_keeps_every_law() {
+fn a_batch_of_two_that_is_leaked_and_kept_for_longer_than_a_lease_keeps_every_law() {
     let budget = Budget { leaks: 1, passes: 2, ..NOTHING };
-    let scope = kept(in_runs(&[0, 0, 0], &[1, 1, 1], budget));
-    exhaust("a run of two of one node, leaked and kept", scope);
+    let scope = kept(in_batches(&[0, 0, 0], &[1, 1, 1], budget));
+    exhaust("a batch of two of one node, leaked and kept", scope);
 }
 
 #[test]
-fn a_run_of_two_keeps_every_law() {
-    exhaust("a run of two", in_runs(&[0, 1, 1], &[1, 1, 1], NOTHING));
+fn a_batch_of_two_keeps_every_law() {
+    exhaust("a batch of two", in_batches(&[0, 1, 1], &[1, 1, 1], NOTHING));
 }
 
 #[test]
-fn a_run_of_two_that_crashes_and_cancels_keeps_every_law() {
+fn a_batch_of_two_that_crashes_and_cancels_keeps_every_law() {
     let budget = Budget { cancels: 1, crashes: 1, ..NOTHING };
-    exhaust("a run of two, crashed and cancelled", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+    exhaust("a batch of two, crashed and cancelled", in_batches(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
 #[test]
-fn a_run_of_two_whose_node_is_cut_off_keeps_every_law() {
+fn a_batch_of_two_whose_node_is_cut_off_keeps_every_law() {
     let budget = Budget { cuts: 1, ..NOTHING };
-    exhaust("a run of two, cut off", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+    exhaust("a batch of two, cut off", in_batches(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
 #[test]
-fn runs_whose_members_come_back_keep_every_law() {
-    exhaust("a run of two, one of them twice", in_runs(&[0, 1, 1], &[1, 2, 1], NOTHING));
+fn batches_whose_members_come_back_keep_every_law() {
+    exhaust("a batch of two, one of them twice", in_batches(&[0, 1, 1], &[1, 2, 1], NOTHING));
 }
 
 #[test]

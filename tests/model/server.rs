@@ -28,7 +28,7 @@ pub(crate) enum Said {
     /// Members of a node were granted, each with the remaining lease.
     Granted { node: u8, token: u64, members: Vec<(Id, u32)> },
     /// Members of a node are a batch, in this order.
-    Run { node: u8, token: u64, members: Vec<Id>, left: u32 },
+    Batch { node: u8, token: u64, members: Vec<Id>, left: u32 },
     /// Members of a node were force-released.
     Revoked { node: u8, members: Vec<Id> },
     /// Members of a node were superseded.
@@ -40,8 +40,8 @@ impl Locking {
     pub(crate) fn run(&self, state: &mut State, node: u8, ask: Ask, is_late: bool) -> Told {
         if matches!(ask, Ask::Acquire { is_fast: true, .. }) && !state.server.is_free() {
             self.meet(Event::NotServed);
-            let (grants, run) = (Vec::new(), Vec::new());
-            return Told { outcome: Outcome::NotServed, left: 0, grants, run, more: false };
+            let (grants, batch) = (Vec::new(), Vec::new());
+            return Told { outcome: Outcome::NotServed, left: 0, grants, batch, more: false };
         }
         let command = self.command(ask, |id| self.member(id).clone());
         let caller = if node == OPERATOR { self.ids.len() - 1 } else { usize::from(node) };
@@ -140,10 +140,10 @@ impl Locking {
                 let members = grants.into_iter().map(id).collect();
                 Said::Granted { node, token: token.get(), members }
             }
-            queue::Message::Run { node, token, left_ms, numbers } => {
+            queue::Message::Batch { node, token, left_ms, numbers } => {
                 let node = node_index(node.as_str());
                 let members = ids(node, numbers);
-                Said::Run { node, token: token.get(), members, left: left_ms as u32 }
+                Said::Batch { node, token: token.get(), members, left: left_ms as u32 }
             }
             queue::Message::Revoked { node, numbers } => {
                 let node = node_index(node.as_str());
@@ -227,9 +227,9 @@ impl Locking {
         }
     }
 
-    fn run_of(&self, grant: &Grant) -> Vec<Id> {
+    fn batch_of(&self, grant: &Grant) -> Vec<Id> {
         let node = node_index(grant.member.node());
-        grant.run.iter().map(|number| self.id_of(node, *number)).collect()
+        grant.batch.iter().map(|number| self.id_of(node, *number)).collect()
     }
 
     fn reply<T>(&self, reply: &Reply<T>, outcome: impl Fn(&T) -> Outcome) -> Told {
@@ -238,7 +238,7 @@ impl Locking {
             outcome: outcome(&reply.outcome),
             left: reply.first_end_ms.expect("the functions always tell it") as u32,
             grants: reply.grants.iter().map(grant).collect(),
-            run: reply.grants.iter().flat_map(|grant| self.run_of(grant)).collect(),
+            batch: reply.grants.iter().flat_map(|grant| self.batch_of(grant)).collect(),
             more: reply.more,
         }
     }
@@ -251,7 +251,7 @@ fn publish(state: &mut State, said: Said) {
             let left = members.first().map_or(0, |(_, left)| *left);
             Packet::Grant { members: together(members.iter().map(|(member, _)| *member)), left }
         }
-        Said::Run { members, left, .. } => Packet::Run { members, left },
+        Said::Batch { members, left, .. } => Packet::Batch { members, left },
         Said::Revoked { members, .. } => Packet::Revoked { members: together(members) },
         Said::Superseded { members, .. } => Packet::Superseded { members: together(members) },
     };

@@ -50,16 +50,16 @@ impl Step<'_> {
         let waited = state.record.line.clone();
         self.follow_line(&granted, state);
         let facts = Facts { step: self, granted: &granted, waited: &waited, state };
-        let run = facts.step.granted_run(&granted);
+        let batch = facts.step.granted_batch(&granted);
         let token = facts.told().first().copied();
         let broken = judge(&facts);
         let is_kept_for_the_head = facts.is_kept_for_the_head();
         broken.into_iter().for_each(|broken| breaks(state, broken.law));
         // Each member of the reported batch has the next token.
-        let last = token.map(|token| token + self.told_run().saturating_sub(1) as u64);
+        let last = token.map(|token| token + self.told_batch().saturating_sub(1) as u64);
         state.record.token = last.unwrap_or(state.record.token);
         let granted: Vec<Id> = granted.iter().map(|held| held.member).collect();
-        if run.iter().any(|member| state.record.ended & (1 << *member) != 0) {
+        if batch.iter().any(|member| state.record.ended & (1 << *member) != 0) {
             breaks(state, Law::S5);
         }
         self.repeated(&granted, state);
@@ -69,8 +69,8 @@ impl Step<'_> {
         self.ends(&granted, state);
         self.follow_ends(state);
         self.meet(&granted);
-        if !run.is_empty() {
-            self.model.meet(Event::GrantedRun);
+        if !batch.is_empty() {
+            self.model.meet(Event::GrantedBatch);
         }
         if is_kept_for_the_head {
             self.model.meet(Event::KeptForTheHead);
@@ -110,25 +110,25 @@ impl Step<'_> {
     }
 
     /// Returns the batch granted by the command.
-    pub(crate) fn granted_run(&self, granted: &[Held<Id>]) -> Vec<Id> {
-        if granted.is_empty() { Vec::new() } else { self.is.run(self.model) }
+    pub(crate) fn granted_batch(&self, granted: &[Held<Id>]) -> Vec<Id> {
+        if granted.is_empty() { Vec::new() } else { self.is.batch(self.model) }
     }
 
     /// Returns the size of the batch that the reply reports.
-    fn told_run(&self) -> usize {
+    fn told_batch(&self) -> usize {
         let said = self.said.iter().map(|said| match said {
-            Said::Run { members, .. } => members.len(),
+            Said::Batch { members, .. } => members.len(),
             _ => 0,
         });
-        said.max().unwrap_or(0).max(self.told.run.len())
+        said.max().unwrap_or(0).max(self.told.batch.len())
     }
 
     /// Returns the member's hold after the command, alone or within a batch.
     fn hold_of(&self, server: &Server, books: &Books, member: Id) -> Option<Held<Id>> {
-        let run = server.run(self.model);
+        let batch = server.batch(self.model);
         match books.live().next() {
-            Some(held) if run.contains(&member) => Some(*held),
-            _ if run.is_empty() => books.live_hold(member).copied(),
+            Some(held) if batch.contains(&member) => Some(*held),
+            _ if batch.is_empty() => books.live_hold(member).copied(),
             _ => None,
         }
     }
@@ -234,7 +234,7 @@ impl Step<'_> {
         state.record.line.retain(|Waiting { member, until, .. }| {
             let is_over = *until <= self.now && !places.contains(member);
             let is_granted = granted.iter().any(|held| held.member == *member);
-            let is_granted = is_granted || self.granted_run(granted).contains(member);
+            let is_granted = is_granted || self.granted_batch(granted).contains(member);
             !is_granted && !has_left(*member) && !is_over && !superseded.contains(member)
         });
     }
@@ -293,8 +293,8 @@ impl Step<'_> {
     /// Whether a downgrade's hold belongs to the served member. Once that member has left the
     /// batch, the hold belongs to the others.
     fn is_its(&self, served: Id) -> bool {
-        let run = self.was.run(self.model);
-        run.is_empty() || run.contains(&served)
+        let batch = self.was.batch(self.model);
+        batch.is_empty() || batch.contains(&served)
     }
 
     /// Whether a reply reports this hold: not every hold, since there may be many. The Redisson
@@ -304,9 +304,9 @@ impl Step<'_> {
             Ask::Confirm { member: of } => of == member,
             Ask::Downgrade { member: of, served, .. } => of == member && self.is_its(served),
             Ask::Acquire { members, .. } | Ask::Touch { members } => {
-                let run = self.is.run(self.model);
+                let batch = self.is.batch(self.model);
                 let asks = |member: &Id| members & (1 << *member) != 0;
-                if run.is_empty() { asks(&member) } else { run.iter().any(asks) }
+                if batch.is_empty() { asks(&member) } else { batch.iter().any(asks) }
             }
             _ => false,
         };
@@ -327,10 +327,10 @@ impl Step<'_> {
         expected.sort_unstable();
         // A renewal does not look up the ends of other holds.
         let is_end_told = !matches!(self.ask, Ask::Renew { .. });
-        let run = if told.is_empty() { Vec::new() } else { self.is.run(self.model) };
-        let is_run_told = self.told.run == run || matches!(self.ask, Ask::Downgrade { .. });
+        let batch = if told.is_empty() { Vec::new() } else { self.is.batch(self.model) };
+        let is_batch_told = self.told.batch == batch || matches!(self.ask, Ask::Downgrade { .. });
         let mut is_true =
-            told == expected && is_run_told && (!is_end_told || self.told.left == self.left());
+            told == expected && is_batch_told && (!is_end_told || self.told.left == self.left());
         let (told, _, refused) = self.acquired();
         for member in bits(self.asking() & !refused) {
             let holds = self.hold_of(self.is, &self.after, member).is_some();
@@ -360,7 +360,7 @@ impl Step<'_> {
         if self.node == OPERATOR || self.ask == Ask::Force {
             for held in &self.before.holds {
                 revoke(&mut expected, held.member);
-                for member in self.was.run(self.model) {
+                for member in self.was.batch(self.model) {
                     if member != held.member {
                         revoke(&mut expected, member);
                     }
@@ -373,10 +373,10 @@ impl Step<'_> {
         for member in granted.iter().filter(|member| **member / NUMBERS != self.node) {
             let held = self.after.live_hold(*member);
             let left = held.map_or(0, |held| self.after.left(held));
-            let (run, token) = (self.is.run(self.model), token.unwrap_or(0));
-            if !run.is_empty() {
+            let (batch, token) = (self.is.batch(self.model), token.unwrap_or(0));
+            if !batch.is_empty() {
                 let node = member / NUMBERS;
-                expected.push(Said::Run { node, token, members: run, left });
+                expected.push(Said::Batch { node, token, members: batch, left });
                 continue;
             }
             tell(&mut expected, *member, left, token);

@@ -1,7 +1,7 @@
 //! Scopes of minutes or hours, run by `scripts/torture`.
 
 use crate::model::{Scope, Want};
-use crate::scopes::{in_runs, three};
+use crate::scopes::{in_batches, three};
 use crate::state::Budget;
 use crate::{NOTHING, exhaust, two};
 
@@ -55,50 +55,53 @@ fn locks_of_one_node_that_are_passed_over_twice_keep_every_law() {
 
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
-fn a_run_of_two_whose_hold_ends_keeps_every_law() {
+fn a_batch_of_two_whose_hold_ends_keeps_every_law() {
     let budget = Budget { passes: 2, ..NOTHING };
-    exhaust("a run of two, in time", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+    exhaust("a batch of two, in time", in_batches(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
-fn a_run_of_two_that_is_forced_off_keeps_every_law() {
+fn a_batch_of_two_that_is_forced_off_keeps_every_law() {
     let budget = Budget { forced: 1, ..NOTHING };
-    exhaust("a run of two, forced off", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+    exhaust("a batch of two, forced off", in_batches(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
-fn a_run_of_two_whose_requests_are_lost_and_whose_members_cancel_keeps_every_law() {
+fn a_batch_of_two_whose_requests_are_lost_and_whose_members_cancel_keeps_every_law() {
     let budget = Budget { losses: 1, cancels: 1, ..NOTHING };
-    exhaust("a run of two, lost and late, cancelled", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+    exhaust("a batch of two, lost and late, cancelled", in_batches(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
 /// All requests of the batch come from a single node: it waits behind a lock of the same node.
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
-fn a_run_of_one_node_whose_requests_are_lost_twice_keeps_every_law() {
+fn a_batch_of_one_node_whose_requests_are_lost_twice_keeps_every_law() {
     let budget = Budget { losses: 2, ..NOTHING };
     exhaust(
-        "a run of two of one node, lost and late twice",
-        in_runs(&[0, 0, 0], &[1, 1, 1], budget),
+        "a batch of two of one node, lost and late twice",
+        in_batches(&[0, 0, 0], &[1, 1, 1], budget),
     );
 }
 
 /// Three nodes, batches of up to three, a crash and a cancel.
 #[test]
 #[ignore = "hours: scripts/torture runs it"]
-fn runs_of_three_among_three_nodes_that_crash_and_cancel_keep_every_law() {
+fn batches_of_three_among_three_nodes_that_crash_and_cancel_keep_every_law() {
     let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
-    let scope = in_runs(&[0, 1, 1, 1, 2], &[1, 1, 1, 1, 1], budget);
-    exhaust("runs of up to three among three nodes, crashed and cancelled", scope);
+    let scope = in_batches(&[0, 1, 1, 1, 2], &[1, 1, 1, 1, 1], budget);
+    exhaust("batches of up to three among three nodes, crashed and cancelled", scope);
 }
 
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
-fn a_run_of_three_that_crashes_and_cancels_keeps_every_law() {
+fn a_batch_of_three_that_crashes_and_cancels_keeps_every_law() {
     let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
-    exhaust("a run of three, crashed and cancelled", in_runs(&[0, 1, 1, 1], &[1, 1, 1, 1], budget));
+    exhaust(
+        "a batch of three, crashed and cancelled",
+        in_batches(&[0, 1, 1, 1], &[1, 1, 1, 1], budget),
+    );
 }
 
 #[test]

@@ -125,8 +125,8 @@ impl Locking {
                 if self.variant == Variant::ForgetsToLeave {
                     let ask = Ask::Leave { members, ambiguous: 0, served: 0 };
                     let outcome = Outcome::Left(true);
-                    let (grants, run) = (Vec::new(), Vec::new());
-                    let told = Told { outcome, left: 0, grants, run, more: false };
+                    let (grants, batch) = (Vec::new(), Vec::new());
+                    let told = Told { outcome, left: 0, grants, batch, more: false };
                     let answer = self.answer(state, ask, &told);
                     return self.event(state, node, |core| {
                         core.replied(request, &answer);
@@ -212,8 +212,8 @@ impl Locking {
             let way = Way::Script;
             let request = Request { lock, command, sent, background: false, lane: 0, way };
             let outcome = Outcome::Released(false);
-            let (grants, run) = (vec![(first, left)], Vec::new());
-            let told = Told { outcome, left, grants, run, more: false };
+            let (grants, batch) = (vec![(first, left)], Vec::new());
+            let told = Told { outcome, left, grants, batch, more: false };
             let answer = self.answer(state, Ask::Force, &told);
             return self.event(state, node, |core| core.replied(&request, &answer));
         }
@@ -224,11 +224,11 @@ impl Locking {
     }
 
     /// Delivers a batch message.
-    pub(crate) fn run_pushed(&self, state: &mut State, members: &[Id], left: u32) {
+    pub(crate) fn batch_pushed(&self, state: &mut State, members: &[Id], left: u32) {
         let Some(first) = members.first() else { return };
         let numbers = members.iter().map(|member| self.number(state, *member)).collect();
         let left_ms = u64::from(left);
-        let message = Message::GrantedRun { token: token(), left_ms, numbers };
+        let message = Message::GrantedBatch { token: token(), left_ms, numbers };
         self.event(state, first / NUMBERS, |core| core.heard(message));
     }
 
@@ -316,7 +316,7 @@ impl Locking {
             member: self.member_of(state, *id),
             token: token(),
             left_ms: u64::from(*left),
-            run: told.run.iter().map(|id| self.number(state, *id)).collect(),
+            batch: told.batch.iter().map(|id| self.number(state, *id)).collect(),
         };
         Reply {
             outcome,

@@ -19,7 +19,7 @@ pub enum Event {
     },
     /// Waiting members of the node were granted a single hold as a batch. The node serves them in
     /// order, one after the other.
-    GrantedRun {
+    GrantedBatch {
         /// The fencing token of the first member. Each later member has the next number.
         token: FencingToken,
         /// Milliseconds until the hold expires, unless it is renewed.
@@ -53,7 +53,7 @@ impl Event {
     pub fn last_token(&self) -> Option<FencingToken> {
         match self {
             Self::Granted { token, .. } => Some(*token),
-            Self::GrantedRun { token, numbers, .. } => {
+            Self::GrantedBatch { token, numbers, .. } => {
                 Some(token.plus(numbers.len().saturating_sub(1)))
             }
             _ => None,

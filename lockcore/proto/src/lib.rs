@@ -18,7 +18,7 @@
 //! |---|---|---|
 //! | acquire | the command that takes a lock or queues for it | [`Command::Acquire`] |
 //! | attempt | a caller's try to acquire, from its begin to its outcome | [`node::Request`] |
-//! | batch | consecutive waiters of a node that are granted a lock as one hold | `run`, [`MAX_RUN`] |
+//! | batch | consecutive waiters of a node that are granted a lock as one hold | [`MAX_BATCH`] |
 //! | claim | the short lease of a handed-off lock, until the first renewal | [`claim_ms`] |
 //! | clock, moment | server time in µs since the epoch; the node's own time | [`node::Moment`] |
 //! | command | what a node asks of a lock, as a value | [`Command`] |
@@ -138,7 +138,7 @@ pub use command::{Answer, Answers, Command};
 pub use demand::{ALL, Demand};
 pub use error::{ConfigError, LockErrorKind, StoreError};
 pub use event::{Event, Link};
-pub use member::{Label, MAX_RUN, Member, NodeId, PLAIN_MARKER, Party, Service};
+pub use member::{Label, MAX_BATCH, Member, NodeId, PLAIN_MARKER, Party, Service};
 pub use name::LockName;
 pub use reply::{
     Acquired, Grant, HoldView, Inspection, Leaving, Left, MAX_ACQUIRES, MAX_LINES, MAX_MEMBERS,

@@ -70,7 +70,7 @@ pub(crate) fn attempt_at(now_us: u64) -> u64 {
 }
 
 /// The maximum number of members in a batch.
-pub const MAX_RUN: usize = 64;
+pub const MAX_BATCH: usize = 64;
 
 /// Whether a member is granted the lock alone or together with other members of its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub enum Service {
     Alone,
     /// The member may be granted the lock in a batch with other members of the node, up to this
     /// many in total.
-    Run(NonZeroU8),
+    Batch(NonZeroU8),
     /// The member is granted the lock by itself, and leaves the queue when a newer member of this
     /// kind is queued.
     Newest,
@@ -87,10 +87,10 @@ pub enum Service {
 
 impl Service {
     /// Creates the service in a batch of up to `limit` members. A limit of 0 or 1 means alone;
-    /// limits above [`MAX_RUN`] are reduced to it.
-    pub fn in_run(limit: usize) -> Self {
-        let limit = NonZeroU8::new(limit.min(MAX_RUN) as u8).filter(|limit| limit.get() > 1);
-        limit.map_or(Self::Alone, Self::Run)
+    /// limits above [`MAX_BATCH`] are reduced to it.
+    pub fn in_batch(limit: usize) -> Self {
+        let limit = NonZeroU8::new(limit.min(MAX_BATCH) as u8).filter(|limit| limit.get() > 1);
+        limit.map_or(Self::Alone, Self::Batch)
     }
 
     /// Returns the service as it is written behind the demand in a member's text: a slash and the
@@ -98,7 +98,7 @@ impl Service {
     fn text(self, digits: &mut itoa::Buffer) -> [&str; 2] {
         match self {
             Self::Alone => ["", ""],
-            Self::Run(limit) => ["/", digits.format(limit.get())],
+            Self::Batch(limit) => ["/", digits.format(limit.get())],
             Self::Newest => ["/", "0"],
         }
     }
@@ -109,10 +109,10 @@ impl Service {
         if text == "0" {
             return Some(Self::Newest);
         }
-        let limit = number(text).filter(|limit| (2..=MAX_RUN as u64).contains(limit))?;
+        let limit = number(text).filter(|limit| (2..=MAX_BATCH as u64).contains(limit))?;
         // A second spelling would be a different member.
         let is_its_text = itoa::Buffer::new().format(limit) == text;
-        is_its_text.then(|| NonZeroU8::new(limit as u8).map(Self::Run))?
+        is_its_text.then(|| NonZeroU8::new(limit as u8).map(Self::Batch))?
     }
 }
 
@@ -187,17 +187,23 @@ impl Member {
         Self::served(node, number, lease_ms, (demand, Service::Alone), label)
     }
 
-    /// Creates a member for an exclusive lock, which may be granted in a batch of up to `run_limit`
-    /// members of the node. A limit of 0 or 1 means alone; limits above [`MAX_RUN`] are reduced to
-    /// it.
-    pub fn in_run(
+    /// Creates a member for an exclusive lock, which may be granted in a batch of up to
+    /// `batch_limit` members of the node. A limit of 0 or 1 means alone; limits above [`MAX_BATCH`]
+    /// are reduced to it.
+    pub fn in_batch(
         node: &NodeId,
         number: u64,
         lease_ms: u64,
-        run_limit: usize,
+        batch_limit: usize,
         label: &Label,
     ) -> Self {
-        Self::served(node, number, lease_ms, (Demand::EXCLUSIVE, Service::in_run(run_limit)), label)
+        Self::served(
+            node,
+            number,
+            lease_ms,
+            (Demand::EXCLUSIVE, Service::in_batch(batch_limit)),
+            label,
+        )
     }
 
     /// Creates a member for an exclusive lock. It waits only until a newer member of the same kind
@@ -264,9 +270,9 @@ impl Member {
 
     /// Returns the maximum size of a batch that contains this member; 1 if the member is served
     /// alone.
-    pub fn run_limit(&self) -> usize {
+    pub fn batch_limit(&self) -> usize {
         match self.service {
-            Service::Run(limit) => limit.get().into(),
+            Service::Batch(limit) => limit.get().into(),
             Service::Alone | Service::Newest => 1,
         }
     }
@@ -278,9 +284,9 @@ impl Member {
 
     /// Returns true if both members can be granted the lock in the same batch, because they differ
     /// only in their ids.
-    pub fn shares_run(&self, other: &Self) -> bool {
-        let is_in_run = matches!(self.service, Service::Run(_));
-        is_in_run && self.node() == other.node() && self.tail() == other.tail()
+    pub fn shares_batch(&self, other: &Self) -> bool {
+        let is_in_batch = matches!(self.service, Service::Batch(_));
+        is_in_batch && self.node() == other.node() && self.tail() == other.tail()
     }
 
     /// Returns the part of the text behind the member id: lease, demand and label.
@@ -572,15 +578,15 @@ mod tests {
     }
 
     #[test]
-    fn members_share_a_run_if_only_their_numbers_differ_and_they_are_not_alone() {
+    fn members_share_a_batch_if_only_their_numbers_differ_and_they_are_not_alone() {
         let (node, other) = (NodeId::from(7_u128), NodeId::from(8_u128));
         let member = |node, number, lease_ms, limit, label| {
-            Member::in_run(node, number, lease_ms, limit, &Label::new(label))
+            Member::in_batch(node, number, lease_ms, limit, &Label::new(label))
         };
         let first = member(&node, 1, 5, 8, "a");
-        assert_eq!(Member::parse(first.as_str()).map(|read| read.run_limit()), Some(8));
+        assert_eq!(Member::parse(first.as_str()).map(|read| read.batch_limit()), Some(8));
         assert_eq!((first.demand(), first.label()), (Demand::EXCLUSIVE, "a"));
-        assert!(first.shares_run(&member(&node, 1 << 40, 5, 8, "a")));
+        assert!(first.shares_batch(&member(&node, 1 << 40, 5, 8, "a")));
         for other in [
             member(&other, 2, 5, 8, "a"),
             member(&node, 2, 6, 8, "a"),
@@ -588,11 +594,11 @@ mod tests {
             member(&node, 2, 5, 8, "b"),
             member(&node, 2, 5, 1, "a"),
         ] {
-            assert!(!first.shares_run(&other) && !other.shares_run(&first), "{other}");
+            assert!(!first.shares_batch(&other) && !other.shares_batch(&first), "{other}");
         }
         let alone = member(&node, 1, 5, 1, "a");
-        assert!(!alone.shares_run(&member(&node, 2, 5, 1, "a")));
-        assert_eq!(member(&node, 1, 5, 100, "a").run_limit(), MAX_RUN);
+        assert!(!alone.shares_batch(&member(&node, 2, 5, 1, "a")));
+        assert_eq!(member(&node, 1, 5, 100, "a").batch_limit(), MAX_BATCH);
     }
 
     #[test]

@@ -37,6 +37,8 @@
 
 mod activity;
 mod attempts;
+mod batch;
+mod batches;
 mod clocks;
 mod closing;
 mod due;
@@ -55,8 +57,6 @@ mod recent_release;
 mod recent_releases;
 mod releases;
 mod requests;
-mod run;
-mod runs;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -73,6 +73,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
+use self::batch::{Batches, ReportedBatch};
 use self::clocks::ClockReading;
 use self::entry::{Caller, Entry, State};
 use self::fence::BusyNames;
@@ -80,7 +81,6 @@ use self::grants::GrantSource;
 #[cfg(debug_assertions)]
 use self::lane::Traffic;
 use self::recent_releases::RecentReleases;
-use self::run::{Runs, ToldRun};
 use self::table::Table;
 use crate::error::{LockErrorKind, StoreError};
 use crate::layout::{Layout, NewMember, QUEUE};
@@ -123,9 +123,9 @@ pub struct Rules {
     /// is limited to twice this value.
     pub acquires: usize,
     /// Maximum batch size: up to this many consecutive waiters of this node are granted a lock
-    /// together. 1 grants each waiter alone. Values above [`MAX_RUN`](crate::MAX_RUN) are reduced
-    /// to it.
-    pub runs: usize,
+    /// together. 1 grants each waiter alone. Values above [`MAX_BATCH`](crate::MAX_BATCH) are
+    /// reduced to it.
+    pub batch_limit: usize,
     /// The server's time at the node's [`Moment`] zero, in µs since the epoch, so that attempts are
     /// numbered by the time when they begin. If `None`, they are numbered consecutively.
     pub born_us: Option<u64>,
@@ -142,7 +142,7 @@ impl Default for Rules {
             layout: QUEUE,
             window: 64,
             acquires: 256,
-            runs: 1,
+            batch_limit: 1,
             born_us: None,
             seed: 0,
         }
@@ -192,7 +192,7 @@ pub enum GivenBack {
     By(Ask),
     /// Nothing: the hold passes to the next member of the batch. [`Mirror::returned`] reports later
     /// whether the server still had the hold.
-    InRun,
+    InBatch,
     /// Nothing: the hold was lost earlier.
     Nothing,
 }
@@ -202,7 +202,7 @@ impl GivenBack {
     pub fn request(self) -> Option<Ask> {
         match self {
             Self::By(ask) => Some(ask),
-            Self::InRun | Self::Nothing => None,
+            Self::InBatch | Self::Nothing => None,
         }
     }
 }
@@ -214,7 +214,7 @@ pub struct Core<P> {
     node: NodeId,
     rules: Rules,
     table: Table<P>,
-    runs: Runs<P>,
+    batches: Batches<P>,
     /// The lane with which the current tick begins. It changes with each tick, so that no lane is
     /// preferred.
     first_lane: usize,
@@ -254,7 +254,7 @@ impl<P: Mirror> Core<P> {
             node,
             rules,
             table: Table::new(),
-            runs: Runs::new(),
+            batches: Batches::new(),
             first_lane: 0,
             recheck: None,
             renew_all: None,
@@ -309,7 +309,7 @@ impl<P: Mirror> Core<P> {
     #[cfg(debug_assertions)]
     fn check(&self) {
         self.table.check();
-        self.runs.check();
+        self.batches.check();
         self.recent_releases.check();
         for lane in self.table.lanes() {
             let Traffic { asking, pause, .. } = lane.traffic;
@@ -337,13 +337,13 @@ impl<P: Mirror> Core<P> {
         let attempt = self.rules.born_us.map_or(0, by_time).max(self.next_attempt);
         self.next_attempt = attempt + 1;
         let number = attempt << ROUND_BITS;
-        let is_for_run = self.is_for_run(&request);
+        let is_for_batch = self.is_for_batch(&request);
         let Request { lock, options, mode, label, demand } = request;
         let node = &self.node;
         let lease_ms = options.lease_ms();
         let service = match options.when_busy {
             WhenBusy::KeepNewest if mode == Mode::Wait => Service::Newest,
-            _ if is_for_run => Service::in_run(self.rules.runs),
+            _ if is_for_batch => Service::in_batch(self.rules.batch_limit),
             _ => Service::Alone,
         };
         let new = NewMember { node, number, lease_ms, demand, service, label: &label };
@@ -480,8 +480,8 @@ impl<P: Mirror> Core<P> {
         }
         let mirror = entry.mirror.clone();
         let hold = self.held_as(number);
-        if self.runs.contains(hold) {
-            self.leak_run(hold, number);
+        if self.batches.contains(hold) {
+            self.leak_batch(hold, number);
         }
         self.table.change(hold, |entry| {
             entry.state = State::Leaked { until: now + 2 * entry.options.lease };
@@ -505,7 +505,7 @@ impl<P: Mirror> Core<P> {
                 self.absorb(ask, reply);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
-                self.run_released(member, Ok(reply.outcome), ask.sent);
+                self.batch_released(member, Ok(reply.outcome), ask.sent);
                 let number = match reply.outcome {
                     Released::Released => self.end(member),
                     Released::NotHeld => self.leave_after_release(member),
@@ -535,7 +535,7 @@ impl<P: Mirror> Core<P> {
                 // members.
                 for Leaving { member, .. } in leaving.iter().filter(|one| !one.served) {
                     if self.leaves_with(member, leaving) {
-                        self.run_released(member, Ok(outcome), ask.sent);
+                        self.batch_released(member, Ok(outcome), ask.sent);
                         let number = self.end(member);
                         self.remember_release(number, &ask.lock, member);
                     }
@@ -544,7 +544,7 @@ impl<P: Mirror> Core<P> {
             (Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
                 let is_held = reply.outcome == [Renewed::Held];
                 let outcome = if is_held { Released::Released } else { Released::NotHeld };
-                self.run_cut(member, Ok(outcome), ask.sent);
+                self.batch_cut(member, Ok(outcome), ask.sent);
                 self.reduced(member, &reply.outcome);
                 self.absorb(ask, reply);
             }
@@ -585,13 +585,13 @@ impl<P: Mirror> Core<P> {
                 }
             }
             Command::Release { member } => {
-                self.run_released(member, Err(error), self.now);
+                self.batch_released(member, Err(error), self.now);
                 self.leave_failed(member, &ask.lock, error);
             }
             Command::Leave { leaving } => {
                 for Leaving { member, .. } in leaving.iter().filter(|one| !one.served) {
                     if self.leaves_with(member, leaving) {
-                        self.run_released(member, Err(error), self.now);
+                        self.batch_released(member, Err(error), self.now);
                         self.leave_failed(member, &ask.lock, error);
                     }
                 }
@@ -607,7 +607,7 @@ impl<P: Mirror> Core<P> {
                 self.push(Effect::Observe(Note::TouchFailed { lock, error: error.clone() }));
             }
             // The caller retries, or releases the hold.
-            Command::Reduce { member, .. } => self.run_cut(member, Err(error), self.now),
+            Command::Reduce { member, .. } => self.batch_cut(member, Err(error), self.now),
             Command::ForceRelease { .. } | Command::Inspect { .. } => {}
         }
     }
@@ -621,10 +621,10 @@ impl<P: Mirror> Core<P> {
                     self.granted(number, token, left_ms, GrantSource::Message);
                 }
             }
-            Event::GrantedRun { token, left_ms, numbers } => {
+            Event::GrantedBatch { token, left_ms, numbers } => {
                 let (hold, answered) = (None, &[][..]);
-                let told = ToldRun { hold, answered, numbers: &numbers, token, left_ms };
-                self.granted_run(told, GrantSource::Message);
+                let told = ReportedBatch { hold, answered, numbers: &numbers, token, left_ms };
+                self.granted_batch(told, GrantSource::Message);
             }
             Event::Revoked { numbers } => {
                 for number in numbers {
@@ -648,7 +648,7 @@ impl<P: Mirror> Core<P> {
         let known = |number: &u64| Some(&self.table.get(*number)?.lock);
         match event {
             Event::Granted { grants, .. } => grants.iter().find_map(|(number, _)| known(number)),
-            Event::GrantedRun { numbers, .. } => numbers.iter().find_map(known),
+            Event::GrantedBatch { numbers, .. } => numbers.iter().find_map(known),
             _ => None,
         }
     }

@@ -83,7 +83,7 @@ pub enum Message {
         grants: Vec<(u64, u64)>,
     },
     /// Members were granted as a batch.
-    Run {
+    Batch {
         /// The receiving node.
         node: NodeId,
         /// The first member's token; each later member has the next token.
@@ -114,8 +114,8 @@ impl Message {
     pub fn event(self) -> (NodeId, Event) {
         match self {
             Self::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
-            Self::Run { node, token, left_ms, numbers } => {
-                (node, Event::GrantedRun { token, left_ms, numbers })
+            Self::Batch { node, token, left_ms, numbers } => {
+                (node, Event::GrantedBatch { token, left_ms, numbers })
             }
             Self::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
             Self::Superseded { node, numbers } => (node, Event::Superseded { numbers }),
@@ -213,14 +213,14 @@ impl<'a> Call<'a> {
 
     /// Reports a hold to the caller.
     fn tell(&mut self, member: &Member, left_ms: u64) {
-        let (member, run) = (member.clone(), Vec::new());
-        self.grants.push(Grant { member, token: token::NONE, left_ms, run });
+        let (member, batch) = (member.clone(), Vec::new());
+        self.grants.push(Grant { member, token: token::NONE, left_ms, batch });
     }
 
     /// Reports a hold to the caller, with the batch members.
-    fn tell_run(&mut self, member: &Member, left_ms: u64, run: &[u64]) {
-        let (member, run) = (member.clone(), run.to_vec());
-        self.grants.push(Grant { member, token: token::NONE, left_ms, run });
+    fn tell_batch(&mut self, member: &Member, left_ms: u64, batch: &[u64]) {
+        let (member, batch) = (member.clone(), batch.to_vec());
+        self.grants.push(Grant { member, token: token::NONE, left_ms, batch });
     }
 
     /// Whether this member's hold is reported already, alone or within a batch.

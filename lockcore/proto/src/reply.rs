@@ -79,21 +79,21 @@ pub struct Grant {
     pub left_ms: u64,
     /// The ids of the batch members that share this hold, in the order in which they are served;
     /// empty outside a batch. The first member has `token`, and each later member the next number.
-    pub run: Vec<u64>,
+    pub batch: Vec<u64>,
 }
 
 impl Grant {
     /// Returns true if this hold belongs to `member`, alone or as a member of the batch.
     pub fn serves(&self, member: &Member) -> bool {
-        match self.run.as_slice() {
+        match self.batch.as_slice() {
             [] => self.member == *member,
-            run => self.member.node() == member.node() && run.contains(&member.number()),
+            batch => self.member.node() == member.node() && batch.contains(&member.number()),
         }
     }
 
     /// Returns the token of the last member in the batch; outside a batch, `token` itself.
     pub fn last_token(&self) -> FencingToken {
-        self.token.plus(self.run.len().saturating_sub(1))
+        self.token.plus(self.batch.len().saturating_sub(1))
     }
 }
 

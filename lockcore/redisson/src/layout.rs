@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn a_new_member_is_plain_whatever_run_it_is_for() {
+    fn a_new_member_is_plain_whatever_batch_it_is_for() {
         let (node, label) = (NodeId::from(7_u128), proto::Label::new("web"));
         let demand = proto::Demand::EXCLUSIVE;
-        let service = proto::Service::in_run(8);
+        let service = proto::Service::in_batch(8);
         let (number, lease_ms) = (7, 30_000);
         let new = NewMember { node: &node, number, lease_ms, demand, service, label: &label };
         let member = REDISSON.member(new);
         assert_eq!(member, Member::plain(&node, 7, 30_000, &label));
-        assert!(member.as_str().starts_with(REDISSON.marker()) && member.run_limit() == 1);
+        assert!(member.as_str().starts_with(REDISSON.marker()) && member.batch_limit() == 1);
     }
 }

@@ -62,7 +62,7 @@ impl Acquire {
     ///
     /// The server reports the number when it queues the request, and again if the request loses
     /// this position and re-enqueues. Waiters served since then are not subtracted, so the number
-    /// is an upper bound. It includes [batch](crate::LocksBuilder::run_limit) members still to be
+    /// is an upper bound. It includes [batch](crate::LocksBuilder::batch_limit) members still to be
     /// served by their process, and up to a second longer if that is another process, because
     /// processes report served members once a second. For the current queue, use
     /// [`inspect`](crate::Locks::inspect): the requests that keep queue entries alive return no

@@ -14,7 +14,7 @@ use std::time::Duration;
 #[cfg(feature = "redis")]
 pub use servers::Servers;
 
-use proto::{ConfigError, Label, MAX_RUN, NodeId};
+use proto::{ConfigError, Label, MAX_BATCH, NodeId};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -40,7 +40,7 @@ use client::Tls;
 
 /// The default maximum batch size: enough for most of the benefit. A lost hold costs the waiters in
 /// the batch at most this many queue positions.
-const RUN_LIMIT: u32 = 32;
+const BATCH_LIMIT: u32 = 32;
 
 /// The shortest default `store_wait` over Sentinel and on a Redis Cluster: longer than a failover.
 /// In `docs/failures.md`, without `require_replicas` and without a second failover right after, the
@@ -90,7 +90,7 @@ pub struct LocksBuilder {
     redisson_peers: bool,
     /// The maximum batch size; `None` for the default. Quorums and queues shared with JVMs have no
     /// batches.
-    run_limit: Option<u32>,
+    batch_limit: Option<u32>,
     trace_links: Option<Arc<dyn TraceLinks>>,
     #[cfg(feature = "redis")]
     tls: Tls,
@@ -133,7 +133,7 @@ impl LocksBuilder {
             connect_timeout: Duration::from_secs(5),
             max_waiting: 100_000,
             redisson_peers: false,
-            run_limit: None,
+            batch_limit: None,
             trace_links: None,
             #[cfg(feature = "redis")]
             tls: Tls::default(),
@@ -315,8 +315,8 @@ impl LocksBuilder {
     /// Holds with a [fixed lease](LockOptions::fixed_lease) or a [longest
     /// hold](LockOptions::max_hold) join no batch. There are no batches with
     /// [`redisson_peers`](Self::redisson_peers), or on a quorum, which refuses a limit above 1.
-    pub fn run_limit(mut self, members: u32) -> Self {
-        self.run_limit = Some(members);
+    pub fn batch_limit(mut self, members: u32) -> Self {
+        self.batch_limit = Some(members);
         self
     }
 
@@ -326,7 +326,7 @@ impl LocksBuilder {
     ///
     /// Off by default. Turns on [`record_holders`](crate::LockRequest::record_holders) for all
     /// requests, at the cost described there. Everyone who may inspect sees the trace contexts.
-    /// Requests with different labels share no [batch](Self::run_limit).
+    /// Requests with different labels share no [batch](Self::batch_limit).
     pub fn trace_links(mut self, links: impl TraceLinks) -> Self {
         self.trace_links = Some(Arc::new(links));
         self
@@ -420,7 +420,7 @@ impl LocksBuilder {
             request_timeout: self.request_timeout,
             store_wait: self.default_store_wait(),
             layout: layout::of(self.redisson_peers),
-            run_limit: self.run_limit.unwrap_or(RUN_LIMIT),
+            batch_limit: self.batch_limit.unwrap_or(BATCH_LIMIT),
             trace_links: self.trace_links.clone(),
             max_waiting: self.max_waiting,
             waiting: Arc::new(Semaphore::new(slots)),
@@ -462,8 +462,10 @@ impl LocksBuilder {
         if self.max_waiting == 0 {
             return Err(ConfigError::new("max_waiting", "0", "1 or more"));
         }
-        if let Some(limit) = self.run_limit.filter(|limit| !(1..=MAX_RUN as u32).contains(limit)) {
-            return Err(ConfigError::new("run_limit", limit.to_string(), "1 to 64"));
+        if let Some(limit) =
+            self.batch_limit.filter(|limit| !(1..=MAX_BATCH as u32).contains(limit))
+        {
+            return Err(ConfigError::new("batch_limit", limit.to_string(), "1 to 64"));
         }
         if let Some((count, timeout)) = self.replicas {
             let is_in_time = (Duration::from_millis(1)..self.request_timeout).contains(&timeout);

@@ -252,8 +252,8 @@ impl Locks {
     }
 
     /// Releases all holds of the name, although their holders have not, and grants it to the next
-    /// waiters. Waiters granted the name in the same [batch](crate::LocksBuilder::run_limit) as the
-    /// holder come after these. For operators.
+    /// waiters. Waiters granted the name in the same [batch](crate::LocksBuilder::batch_limit) as
+    /// the holder come after these. For operators.
     ///
     /// The guards of the released holds are lost, but the work under them is not stopped: only a
     /// resource that checks the [fencing token](crate::guide::fencing) refuses its writes. Release

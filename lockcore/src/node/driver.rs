@@ -148,7 +148,7 @@ impl Driver {
             confirm_grants: settings.confirm_grants,
             confirms_writes: settings.confirmation.is_some(),
             layout: settings.layout,
-            runs: settings.run_limit as usize,
+            batch_limit: settings.batch_limit as usize,
             born_us: Some(store.now_us()),
             seed: seed_of(&id),
             ..Rules::default()

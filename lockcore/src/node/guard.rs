@@ -216,7 +216,7 @@ impl NodeGuard {
                 node.send_then(ask, move |answer| returning.tell(answer));
             }
             // The core reports the outcome later, with the reply to another request of the batch.
-            GivenBack::InRun => {}
+            GivenBack::InBatch => {}
             // Leaked, or released by a shutdown.
             GivenBack::Nothing => {
                 return NodeRelease::done(Err(LockError::new(LockErrorKind::Lost)));

@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     pub(crate) store_wait: Duration,
     pub(crate) layout: &'static dyn Layout,
     /// Maximum number of consecutive waiters that are granted a lock as one hold.
-    pub(crate) run_limit: u32,
+    pub(crate) batch_limit: u32,
     pub(crate) trace_links: Option<Arc<dyn TraceLinks>>,
     pub(crate) max_waiting: u32,
     /// One permit for each attempt that may wait at the same time, `max_waiting` in all.

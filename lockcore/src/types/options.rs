@@ -159,8 +159,8 @@ impl LockOptions {
     /// that finds the queue full fails with [`QueueFull`](crate::LockErrorKind::QueueFull). At
     /// least 1.
     ///
-    /// Members of a [batch](crate::LocksBuilder::run_limit) count until the server knows that they
-    /// were served: after a second, or when the batch ends.
+    /// Members of a [batch](crate::LocksBuilder::batch_limit) count until the server knows that
+    /// they were served: after a second, or when the batch ends.
     pub const fn queue_limit(mut self, queue_limit: u32) -> Self {
         self.queue_limit = Some(queue_limit);
         self

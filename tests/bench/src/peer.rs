@@ -111,7 +111,7 @@ pub(crate) const PEERS: &[Peer] = &[
     },
     Peer {
         id: "ours-alone",
-        title: "lockcore, `run_limit(1)`",
+        title: "lockcore, `batch_limit(1)`",
         waits: "queue, message",
         can: &[Wait],
     },

@@ -84,7 +84,7 @@ pub trait Evidence {
     fn granted(&self) -> Vec<Held<Self::Member>>;
 
     /// A granted batch's members, in serving order.
-    fn run(&self) -> Vec<Self::Member> {
+    fn batch(&self) -> Vec<Self::Member> {
         Vec::new()
     }
 
@@ -316,9 +316,9 @@ impl<'a, E: Evidence> Case<'a, E> {
 
     /// Finds a member that is granted, or served in a batch, before a member that arrived earlier.
     fn overtaken(&self) -> Option<String> {
-        let run = self.evidence.run();
-        let granted = self.granted.iter().map(|held| (held.member, &run[..0]));
-        let served = run.iter().enumerate().map(|(index, member)| (*member, &run[..index]));
+        let batch = self.evidence.batch();
+        let granted = self.granted.iter().map(|held| (held.member, &batch[..0]));
+        let served = batch.iter().enumerate().map(|(index, member)| (*member, &batch[..index]));
         granted.chain(served).find_map(|(granted, before)| {
             let ahead = self.evidence.arrivals().take_while(|member| *member != granted);
             let came_after = |member: &E::Member| self.evidence.came_after(*member, granted);
@@ -327,7 +327,7 @@ impl<'a, E: Evidence> Case<'a, E> {
             let mut left = ahead.filter(|member| !is_served(*member));
             // A batch member could have been granted before.
             let could_be = |member: &E::Member| {
-                run.contains(member) || self.evidence.could_be_granted(*member)
+                batch.contains(member) || self.evidence.could_be_granted(*member)
             };
             let overtaken = left.find(could_be)?;
             Some(format!("{granted:?} is granted before {overtaken:?}"))

@@ -19,7 +19,7 @@ struct Step {
     told: Vec<u64>,
     may_renew: bool,
     repeats: bool,
-    run: Vec<char>,
+    batch: Vec<char>,
 }
 
 /// The greatest token before each step, shared by the parts.
@@ -39,7 +39,7 @@ fn step(kind: Kind, names: &[char]) -> Step {
         told: Vec::new(),
         may_renew: false,
         repeats: false,
-        run: Vec::new(),
+        batch: Vec::new(),
     }
 }
 
@@ -80,8 +80,8 @@ impl Step {
         self
     }
 
-    fn run(mut self, members: &[char]) -> Self {
-        self.run = members.to_vec();
+    fn batch(mut self, members: &[char]) -> Self {
+        self.batch = members.to_vec();
         self
     }
 
@@ -140,8 +140,8 @@ impl Evidence for Step {
         new_holds(&self.before, &self.after)
     }
 
-    fn run(&self) -> Vec<char> {
-        self.run.clone()
+    fn batch(&self) -> Vec<char> {
+        self.batch.clone()
     }
 
     fn arrivals(&self) -> impl Iterator<Item = char> {
@@ -383,14 +383,14 @@ fn a_hold_of_everything_has_the_weight_of_all_permits() {
 }
 
 #[test]
-fn f1_a_run_is_the_head_of_the_queue_in_its_order() {
+fn f1_a_batch_is_the_head_of_the_queue_in_its_order() {
     let released = step(Kind::Release { counts: true }, &['h']);
     let released = released.before(&[lock('h')]).after(&[lock('a')]).told(&[8]);
     let released = released.arrivals(&['a', 'b', 'c']);
-    released.clone().run(&['a', 'b']).breaks(&[]);
-    released.clone().run(&['a', 'b', 'c']).breaks(&[]);
-    released.clone().run(&['a', 'c']).breaks(&[Law::F1]);
-    released.clone().run(&['a', 'c', 'b']).breaks(&[Law::F1]);
-    released.clone().away(&['b']).run(&['a', 'c']).breaks(&[]);
-    released.after(&[lock('b')]).run(&['b', 'c']).breaks(&[Law::F1]);
+    released.clone().batch(&['a', 'b']).breaks(&[]);
+    released.clone().batch(&['a', 'b', 'c']).breaks(&[]);
+    released.clone().batch(&['a', 'c']).breaks(&[Law::F1]);
+    released.clone().batch(&['a', 'c', 'b']).breaks(&[Law::F1]);
+    released.clone().away(&['b']).batch(&['a', 'c']).breaks(&[]);
+    released.after(&[lock('b')]).batch(&['b', 'c']).breaks(&[Law::F1]);
 }

@@ -209,7 +209,7 @@ impl World {
         let weight = demand.weight();
         self.outcome.parts += u64::from(demand != Demand::EXCLUSIVE);
         let hold = self.processes[place.slot].core.held_as(number);
-        self.outcome.in_runs += u64::from(hold != number);
+        self.outcome.in_batches += u64::from(hold != number);
         let shared_of = shared.clone();
         let guard = Guard { slot: place.slot, name, number, hold, weight, shared: shared_of };
         self.goes_with_others(lock, &guard, token);

@@ -32,7 +32,7 @@ impl World {
     fn has_turn(&self, (name, number): Who) -> bool {
         let Some(slot) = self.slots[name as usize] else { return false };
         let phase = self.processes[slot].core.phase(number);
-        matches!(phase, Some(Phase::Asking | Phase::Parked | Phase::Waiting | Phase::InRun))
+        matches!(phase, Some(Phase::Asking | Phase::Parked | Phase::Waiting | Phase::InBatch))
     }
 
     /// Whether the attempt's caller still waits.
@@ -42,7 +42,7 @@ impl World {
         let phase = core.round(attempt).and_then(|number| core.phase(number));
         matches!(
             phase,
-            Some(Phase::Unsent | Phase::Asking | Phase::Parked | Phase::Waiting | Phase::InRun)
+            Some(Phase::Unsent | Phase::Asking | Phase::Parked | Phase::Waiting | Phase::InBatch)
         )
     }
 
@@ -54,7 +54,7 @@ impl World {
             return;
         }
         let is_behind = |number: &u64| {
-            core.phase(*number) == Some(Phase::InRun) && core.held_as(*number) == hold
+            core.phase(*number) == Some(Phase::InBatch) && core.held_as(*number) == hold
         };
         let behind: Vec<u64> = core.numbers().filter(is_behind).collect();
         let record = &mut self.records[lock];
@@ -83,27 +83,27 @@ impl World {
     /// Follows the members of a batch that this command ends before their turn: they are back at
     /// their positions, in front of the queue. If their node did not end the batch, they are set
     /// aside until the node's next touch.
-    pub(crate) fn follow_run(
+    pub(crate) fn follow_batch(
         &mut self,
         (lock, caller): (usize, u64),
         command: &Command,
         before: &Before,
     ) {
-        let Some((name, _)) = before.run_of else { return };
+        let Some((name, _)) = before.batch_of else { return };
         let has_ended = before.live().next().is_none();
         let (numbers, kept_ms): (Vec<u64>, u64) = match command {
             Command::Reduce { served, back, .. } => {
-                let is_back = |number: &&u64| **number != *served && before.run.contains(number);
+                let is_back = |number: &&u64| **number != *served && before.batch.contains(number);
                 (back.iter().filter(is_back).copied().collect(), NEWCOMER_MS)
             }
-            Command::ForceRelease { .. } => (before.run.clone(), ASIDE_MS),
-            _ if has_ended => (before.run.clone(), ASIDE_MS),
+            Command::ForceRelease { .. } => (before.batch.clone(), ASIDE_MS),
+            _ if has_ended => (before.batch.clone(), ASIDE_MS),
             _ => return,
         };
         let resource = &self.servers[self.homes[lock]].locks[lock];
         // Another batch may have the lock by now.
-        let run: &[u64] = match resource.run_of() {
-            Some((of, _)) if of == name => resource.0.run(),
+        let batch: &[u64] = match resource.batch_of() {
+            Some((of, _)) if of == name => resource.0.batch(),
             _ => &[],
         };
         let is_patient = name == caller || resource.has_patience(name);
@@ -120,7 +120,7 @@ impl World {
         }
         let waits = |number| self.has_turn((name, number));
         let still: BTreeSet<Who> = before
-            .run
+            .batch
             .iter()
             .filter(|number| waits(**number))
             .map(|number| (name, *number))
@@ -130,7 +130,7 @@ impl World {
         let mut lost = None;
         for who in numbers.into_iter().map(|number| (name, number)) {
             let record = &mut self.records[lock];
-            let is_served = run.contains(&who.1) || holders.contains(&who);
+            let is_served = batch.contains(&who.1) || holders.contains(&who);
             if is_served || resource.is_queued(who) || aside.contains(&who) {
                 record.put_back(who, before.now_ms + kept_ms);
                 let waits = !is_aside || still.contains(&who);
@@ -139,9 +139,9 @@ impl World {
                 lost = Some(who);
             }
         }
-        if let Some(who) = lost.filter(|_| laws::CUT_RUNS_KEEP_THEIR_PLACES) {
+        if let Some(who) = lost.filter(|_| laws::CUT_BATCHES_KEEP_THEIR_PLACES) {
             self.breaks(Law::F2, || {
-                format!("{who:?} has lost its place in lock {lock} with its run, by {command:?}")
+                format!("{who:?} has lost its place in lock {lock} with its batch, by {command:?}")
             });
         }
     }
@@ -152,16 +152,16 @@ impl World {
         lock: usize,
         (command, answer): (&Command, &Answer),
         all: &[Who],
-        run: &[Who],
+        batch: &[Who],
     ) {
-        if laws::CUT_RUNS_KEEP_THEIR_PLACES {
+        if laws::CUT_BATCHES_KEEP_THEIR_PLACES {
             self.overtakes_none(lock, all);
         }
         let is_moving = self.is_moving(lock);
         let record = &mut self.records[lock];
-        if !run.is_empty() {
+        if !batch.is_empty() {
             // The batch's order counts from now on, even for a member granted before.
-            let waited = run.iter().copied().filter(|who| record.ticket(*who).is_some());
+            let waited = batch.iter().copied().filter(|who| record.ticket(*who).is_some());
             let mut tickets: Vec<u64> =
                 waited.clone().filter_map(|who| record.ticket(who)).collect();
             tickets.sort_unstable();
@@ -204,7 +204,7 @@ impl World {
         self.records[lock].cut = left;
         if let Some(overtaken) = overtaken {
             self.breaks(Law::F1, || {
-                format!("{granted:?} get lock {lock} before the attempt {overtaken:?}, whose run was cut")
+                format!("{granted:?} get lock {lock} before the attempt {overtaken:?}, whose batch was cut")
             });
         }
     }

@@ -19,9 +19,9 @@ pub(crate) struct Before {
     /// queue, long after all liveness deadlines: then remaining waiters may be overlooked.
     is_unmarked: bool,
     /// The member ids of the holding batch.
-    pub(crate) run: Vec<u64>,
+    pub(crate) batch: Vec<u64>,
     /// The name of the batch's hold.
-    pub(crate) run_of: Option<Who>,
+    pub(crate) batch_of: Option<Who>,
     /// The token shared by the parts.
     pub(crate) token: Option<u64>,
     /// The tokens and times seen by the caller.
@@ -38,8 +38,8 @@ impl Before {
         let token = resource.token();
         let is_free = resource.0.lock_key.is_none();
         let is_unmarked = resource.is_unmarked();
-        let run = resource.0.run().to_vec();
-        let run_of = resource.run_of();
+        let batch = resource.0.batch().to_vec();
+        let batch_of = resource.batch_of();
         let places = match command {
             Command::Acquire { members, .. } => {
                 let place = |member| Some((who(member), resource.place(member)?));
@@ -48,7 +48,7 @@ impl Before {
             _ => Vec::new(),
         };
         let Sent { seen, told, .. } = sent;
-        Self { holds, now_ms, is_free, is_unmarked, run, run_of, token, seen, told, places }
+        Self { holds, now_ms, is_free, is_unmarked, batch, batch_of, token, seen, told, places }
     }
 
     /// Whether the member of an acquire waits at the earlier position.
@@ -147,8 +147,8 @@ impl Evidence for Facts<'_> {
                 // A served batch member leaves the hold to the others.
                 let mut leaving = leaving.iter().filter(|one| !one.served);
                 let numbers: Vec<u64> = leaving.clone().map(|one| one.member.number()).collect();
-                let run = &self.before.run;
-                let ends = !run.is_empty() && run.iter().all(|number| numbers.contains(number));
+                let batch = &self.before.batch;
+                let ends = !batch.is_empty() && batch.iter().all(|number| numbers.contains(number));
                 ends || leaving.any(|one| is_it(&one.member))
             }
             Command::ForceRelease { member } => member.as_ref().is_none_or(is_it),
@@ -170,10 +170,10 @@ impl Evidence for Facts<'_> {
         granted
     }
 
-    fn run(&self) -> Vec<Who> {
+    fn batch(&self) -> Vec<Who> {
         let granted = self.granted();
         let [Held { member: (name, _), .. }] = granted.as_slice() else { return Vec::new() };
-        self.resource().0.run().iter().map(|number| (*name, *number)).collect()
+        self.resource().0.batch().iter().map(|number| (*name, *number)).collect()
     }
 
     fn arrivals(&self) -> impl Iterator<Item = Who> {
@@ -223,7 +223,7 @@ impl Evidence for Facts<'_> {
     /// Returns the reported tokens; of a batch only the first, because the others follow it.
     fn told(&self) -> Vec<u64> {
         let told = self.told.iter().map(|(_, token)| *token);
-        match self.resource().0.run() {
+        match self.resource().0.batch() {
             [] => told.collect(),
             _ => told.take(1).collect(),
         }

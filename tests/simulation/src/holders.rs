@@ -172,7 +172,7 @@ impl World {
         let was_there = self.is_held_by(lock, who);
         match self.event(place, |core| core.release(number)) {
             GivenBack::By(ask) => Some(ask),
-            GivenBack::InRun => {
+            GivenBack::InBatch => {
                 let returned = Returned { shared: shared.clone(), lock, who, was_there };
                 self.processes[place.slot].returned.push(returned);
                 None

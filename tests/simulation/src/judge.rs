@@ -203,7 +203,7 @@ impl World {
             }
             _ => Vec::new(),
         };
-        let run = facts.run();
+        let batch = facts.batch();
         let after = facts.after;
         self.untold.extend(forced);
         for broken in broken {
@@ -211,18 +211,18 @@ impl World {
         }
         self.go_together(lock, &granted);
         granted.iter().for_each(|held| self.are_given_back(held.member.0));
-        for member in granted.iter().map(|held| held.member).chain(run.iter().copied()) {
+        for member in granted.iter().map(|held| held.member).chain(batch.iter().copied()) {
             self.is_wanted(lock, member);
         }
         let all: Vec<Who> =
-            granted.iter().map(|held| held.member).chain(run.iter().copied()).collect();
-        self.follow_grants(lock, (command, answer), &all, &run);
+            granted.iter().map(|held| held.member).chain(batch.iter().copied()).collect();
+        self.follow_grants(lock, (command, answer), &all, &batch);
         let mut to_tell = said_to_hold(command, answer);
         if !is_not_served(answer) {
             to_tell.extend(granted.iter().map(|held| held.member));
         }
         self.tokens(lock, before, &granted, &after, (to_tell, told));
-        let gone = granted.iter().map(|held| held.member).chain(dropped).chain(run);
+        let gone = granted.iter().map(|held| held.member).chain(dropped).chain(batch);
         gone.for_each(|who| self.records[lock].leave(who));
         self.is_gone(lock, command, now_ms);
         let passed_ms = now_ms + self.home(lock).set_back_us / MS;
@@ -249,12 +249,12 @@ impl World {
         let Seen { elsewhere_us, .. } = before.seen;
         let floor_us = before.seen.floor_us().max(before.told);
         let record = &mut self.records[lock];
-        let run = self.servers[self.homes[lock]].locks[lock].0.run();
+        let batch = self.servers[self.homes[lock]].locks[lock].0.batch();
         let is_kept = |who: &Who| match after {
-            [held] if !run.is_empty() => held.member.0 == who.0 && run.contains(&who.1),
+            [held] if !batch.is_empty() => held.member.0 == who.0 && batch.contains(&who.1),
             _ => after.iter().any(|held| held.member == *who),
         };
-        record.tokens.retain(|who, _| is_kept(who) && !granted.iter().any(|_| !run.is_empty()));
+        record.tokens.retain(|who, _| is_kept(who) && !granted.iter().any(|_| !batch.is_empty()));
         for held in granted {
             record.tokens.remove(&held.member);
         }
@@ -443,7 +443,7 @@ impl World {
             }
             _ => {}
         }
-        self.follow_run((lock, name), command, before);
+        self.follow_batch((lock, name), command, before);
         let superseded = self.superseded(lock, command, before);
         if !superseded.is_empty() {
             self.meets(lock, Mechanism::Newest);
@@ -566,7 +566,7 @@ impl World {
         let last = self.records[lock].last.replace((hold, token.get()));
         if let Some((_, last)) = last.filter(|(of, last)| *of == hold && *last >= token.get()) {
             self.breaks(Law::S3, || {
-                format!("a guard of a run of lock {lock} has token {token}, one before it {last}")
+                format!("a guard of a batch of lock {lock} has token {token}, one before it {last}")
             });
         }
     }
@@ -670,7 +670,7 @@ impl World {
         let is_over = |member: &Member| self.servers.len() > 1 && !holders.contains(&who(member));
         let is_unknown = |grant: &&Grant| {
             // In a batch, the first member may have left the hold to the others.
-            let mut members = std::iter::once(grant.member.number()).chain(grant.run.clone());
+            let mut members = std::iter::once(grant.member.number()).chain(grant.batch.clone());
             members.all(|number| core.phase(number).is_none())
                 && !is_asked_for(grant)
                 && !is_over(&grant.member)
@@ -698,8 +698,8 @@ fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
         (Command::Reduce { weight, .. }, _) if weight.get() == ALL => Vec::new(),
         (Command::Confirm { member } | Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
             // A batch's hold may have the name of a member that has left.
-            let is_of_run = reply.grants.iter().any(|grant| !grant.run.is_empty());
-            let is_held = reply.outcome == [Renewed::Held] && !is_of_run;
+            let is_of_batch = reply.grants.iter().any(|grant| !grant.batch.is_empty());
+            let is_held = reply.outcome == [Renewed::Held] && !is_of_batch;
             is_held.then(|| who(member)).into_iter().collect()
         }
         (Command::Touch { members }, Answer::Touched(reply)) => {

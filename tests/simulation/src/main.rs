@@ -102,7 +102,7 @@ impl Progress {
             size,
             holds,
             parts,
-            in_runs,
+            in_batches,
             works,
             long_works,
             superseded,
@@ -116,7 +116,7 @@ impl Progress {
         let Size { events, faults, .. } = size;
         let hours = lasted_ms / 3_600_000;
         println!(
-            "{events} events, {holds} lock cycles ({parts} of parts, {in_runs} in runs, {long_works} of {works} sections for longer than a lease, {superseded} superseded, {lost} lost), {messages} messages, {faults} faults, {given_up} members given up, {hours} virtual hours, no law broken, {took:.1?}; next seed {}",
+            "{events} events, {holds} lock cycles ({parts} of parts, {in_batches} in batches, {long_works} of {works} sections for longer than a lease, {superseded} superseded, {lost} lost), {messages} messages, {faults} faults, {given_up} members given up, {hours} virtual hours, no law broken, {took:.1?}; next seed {}",
             self.next
         );
         for law in Law::ALL {

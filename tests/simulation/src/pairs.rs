@@ -11,7 +11,7 @@ use crate::world::World;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
     /// Several waiters of a process are granted a hold together.
-    Run,
+    Batch,
     /// A holder downgrades the lock to a read.
     Downgrade,
     /// A guard is leaked.
@@ -71,7 +71,7 @@ const MECHANISMS: usize = 27;
 impl Mechanism {
     /// The mechanisms with their names.
     pub const TABLE: [(Self, &'static str); MECHANISMS] = [
-        (Self::Run, "run"),
+        (Self::Batch, "batch"),
         (Self::Downgrade, "downgrade"),
         (Self::Leak, "leak"),
         (Self::Forget, "forget"),
@@ -230,7 +230,7 @@ impl World {
         }
         let home = self.home(lock);
         let holds = home.locks[lock].holds(home.clock_ms(self.now));
-        let is_run = !home.locks[lock].0.run().is_empty();
+        let is_batch = !home.locks[lock].0.batch().is_empty();
         let is_full = self.now < home.full_until;
         let mut live = holds.iter().filter(|held| held.is_live);
         match &mut self.lives[lock] {
@@ -258,8 +258,8 @@ impl World {
                 }
             }
         }
-        if is_run {
-            self.meets(lock, Mechanism::Run);
+        if is_batch {
+            self.meets(lock, Mechanism::Batch);
         }
     }
 }

@@ -92,7 +92,7 @@ pub struct Outcome {
     /// How many guards were for reads or permits.
     pub parts: u64,
     /// How many guards belonged to a batch.
-    pub in_runs: u64,
+    pub in_batches: u64,
     /// How many times a holder worked, with a lock or with a read after a downgrade,
     pub works: u64,
     /// and how many of these times lasted longer than a lease.
@@ -123,7 +123,7 @@ impl Outcome {
         self.size.operations += other.size.operations;
         self.holds += other.holds;
         self.parts += other.parts;
-        self.in_runs += other.in_runs;
+        self.in_batches += other.in_batches;
         self.works += other.works;
         self.long_works += other.long_works;
         self.pairs.add(&other.pairs);

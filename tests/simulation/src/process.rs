@@ -278,7 +278,7 @@ impl Process {
             window: 64,
             // The limit of acquires under way, often too low for the callers.
             acquires: [1, 3, 256][(seed % 3) as usize],
-            runs: [1, 2, 3, 8, 64][(seed / 3 % 5) as usize],
+            batch_limit: [1, 2, 3, 8, 64][(seed / 3 % 5) as usize],
             born_us: None,
             seed: seed | 1,
         };

@@ -136,9 +136,9 @@ impl Resource {
     }
 
     /// Returns the name of the hold, if a batch has it.
-    pub(crate) fn run_of(&self) -> Option<Who> {
+    pub(crate) fn batch_of(&self) -> Option<Who> {
         let holder = self.0.stored_holder().map(|(member, _)| who(member));
-        holder.filter(|_| !self.0.run().is_empty())
+        holder.filter(|_| !self.0.batch().is_empty())
     }
 
     /// Returns the skipped members, which may be restored.
@@ -150,12 +150,12 @@ impl Resource {
     /// Whether the member holds or waits.
     pub(crate) fn knows(&self, member: &Member, now_ms: u64) -> bool {
         let holds = self.holds(now_ms);
-        let is_holder = match self.0.run() {
+        let is_holder = match self.0.batch() {
             [] => holds.iter().any(|held| held.member == who(member)),
             // The others' hold may have the name of a member no longer there.
-            run => {
+            batch => {
                 let (name, number) = who(member);
-                holds.iter().any(|held| held.member.0 == name) && run.contains(&number)
+                holds.iter().any(|held| held.member.0 == name) && batch.contains(&number)
             }
         };
         is_holder || self.0.queue.get(member).is_some()

@@ -317,8 +317,10 @@ fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
     for grant in answer.grants() {
         let (name, number) = who(&grant.member);
         let alone = [number];
-        let run = if grant.run.is_empty() { &alone[..] } else { &grant.run };
-        told.extend(run.iter().zip(grant.token.get()..).map(|(one, token)| ((name, *one), token)));
+        let batch = if grant.batch.is_empty() { &alone[..] } else { &grant.batch };
+        told.extend(
+            batch.iter().zip(grant.token.get()..).map(|(one, token)| ((name, *one), token)),
+        );
     }
     for (node, event) in events {
         let name: u64 = node.as_str().parse().expect("nodes are numbers");
@@ -326,7 +328,7 @@ fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
             Event::Granted { token, grants } => {
                 told.extend(grants.iter().map(|(number, _)| ((name, *number), token.get())));
             }
-            Event::GrantedRun { token, numbers, .. } => {
+            Event::GrantedBatch { token, numbers, .. } => {
                 let each = numbers.iter().zip(token.get()..);
                 told.extend(each.map(|(number, token)| ((name, *number), token)));
             }

@@ -136,7 +136,7 @@ pub async fn live(
     let habits = match forms {
         // Waiters of the same node, and few holds that end by themselves: such holds are never in a
         // batch.
-        Forms::Runs => Habits { clients: 8, together: false, fixed: 5, ..kind.habits() },
+        Forms::Batches => Habits { clients: 8, together: false, fixed: 5, ..kind.habits() },
         _ => kind.habits(),
     };
     // The faults may already be active.
@@ -147,7 +147,7 @@ pub async fn live(
         // A client that gives up because the store is away leaves a grant that it never received.
         let builder =
             Locks::builder().request_timeout(habits.request_timeout).store_wait(Duration::MAX);
-        let builder = builder.run_limit(forms.run_limit());
+        let builder = builder.batch_limit(forms.batch_limit());
         if let Ok(locks) = builder.connect(url).await {
             break locks;
         }
@@ -183,7 +183,7 @@ async fn run(mut orders: Orders, mut dice: Dice) {
         let asked = Asked { attempt, lock, form, demand: form.demand(&mut dice) };
         // Batch members differ only in their ids.
         let (of, leases) = match orders.forms {
-            Forms::Runs => (0, *orders.habits.lease_ms.end()..=*orders.habits.lease_ms.end()),
+            Forms::Batches => (0, *orders.habits.lease_ms.end()..=*orders.habits.lease_ms.end()),
             _ => (attempt, orders.habits.lease_ms.clone()),
         };
         let lease = Duration::from_millis(dice.of(leases));

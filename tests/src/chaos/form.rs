@@ -20,11 +20,11 @@ pub enum Forms {
     /// Two locks are only locked, by clients granted in batches: all clients of a node use the same
     /// label and lease. Commands therefore do not identify the attempt, and of the server's own
     /// order only the batches are counted.
-    Runs,
+    Batches,
 }
 
 impl Forms {
-    const ALL: [Self; 4] = [Self::All, Self::Lock, Self::Shared, Self::Runs];
+    const ALL: [Self; 4] = [Self::All, Self::Lock, Self::Shared, Self::Batches];
 
     /// Returns true if some locks are held in parts (reads or permits).
     pub(super) fn share(self) -> bool {
@@ -33,12 +33,12 @@ impl Forms {
 
     /// Returns the number of locks in use.
     pub(super) fn locks(self) -> u32 {
-        if self == Self::Runs { 2 } else { LOCKS }
+        if self == Self::Batches { 2 } else { LOCKS }
     }
 
     /// Returns the maximum batch size.
-    pub(super) fn run_limit(self) -> u32 {
-        if self == Self::Runs { 32 } else { 1 }
+    pub(super) fn batch_limit(self) -> u32 {
+        if self == Self::Batches { 32 } else { 1 }
     }
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Forms {
             Self::All => "all",
             Self::Lock => "lock",
             Self::Shared => "shared",
-            Self::Runs => "runs",
+            Self::Batches => "batches",
         })
     }
 }
@@ -77,7 +77,7 @@ impl Form {
     pub(super) fn of(forms: Forms, lock: u32) -> Self {
         let is_shared = match forms {
             Forms::All => lock % 4 > 1,
-            Forms::Lock | Forms::Runs => false,
+            Forms::Lock | Forms::Batches => false,
             Forms::Shared => true,
         };
         match (is_shared, lock % 2) {

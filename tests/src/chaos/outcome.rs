@@ -35,7 +35,7 @@ pub struct Outcome {
     /// How many waiters were skipped because their nodes were not connected.
     pub passed_over: u64,
     /// How often the server recorded batch members.
-    pub runs: u64,
+    pub batches: u64,
     /// How many holds were reported as lost to their clients.
     pub lost_holds: u64,
     /// How many fenced writes were accepted, and how many were refused as stale.
@@ -55,7 +55,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// The table header; [`row`](Self::row) makes the rows.
-    pub const HEAD: &str = "fault          cycles  shared  attempts  faults  passed over    runs  lost holds  fenced ok/stale  unfenced/lost     read/torn  permits/over  violations   s";
+    pub const HEAD: &str = "fault          cycles  shared  attempts  faults  passed over batches  lost holds  fenced ok/stale  unfenced/lost     read/torn  permits/over  violations   s";
 
     /// Returns a row of the table.
     #[must_use]
@@ -75,7 +75,7 @@ impl Outcome {
                 *total.faults.entry(fault).or_default() += count;
             }
             total.passed_over += outcome.passed_over;
-            total.runs += outcome.runs;
+            total.batches += outcome.batches;
             total.lost_holds += outcome.lost_holds;
             total.fenced.0 += outcome.fenced.0;
             total.fenced.1 += outcome.fenced.1;
@@ -100,7 +100,7 @@ impl Outcome {
             self.shared,
             self.attempts,
             self.passed_over,
-            self.runs,
+            self.batches,
             self.lost_holds,
             self.fenced.0,
             self.fenced.1,

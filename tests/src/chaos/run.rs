@@ -104,7 +104,7 @@ impl<'a> Stage<'a> {
         let server = RedisServer::start();
         let resource = RedisServer::start();
         let trace = Arc::new(Mutex::new(match plan.forms {
-            Forms::Runs => Trace::counting(),
+            Forms::Batches => Trace::counting(),
             _ => Trace::new(plan.kind.disturbs_connections()),
         }));
         let monitor = Monitor::each(server.address(), {
@@ -240,15 +240,15 @@ impl<'a> Stage<'a> {
             violations.push(Violation::new(What::Broken, error));
             Vec::new()
         });
-        let (grants, passed_over, runs) = {
+        let (grants, passed_over, batches) = {
             let mut trace = lock(&self.trace);
             violations.append(&mut trace.violations);
-            (std::mem::take(&mut trace.grants), trace.passed_over, trace.with_run)
+            (std::mem::take(&mut trace.grants), trace.passed_over, trace.with_batch)
         };
         let evidence = Evidence {
             attempts,
             grants,
-            knows_grants: plan.forms != Forms::Runs,
+            knows_grants: plan.forms != Forms::Batches,
             fates: self.gone.iter().map(|gone| (gone.number, gone.fate.clone())).collect(),
             server_ahead: ahead.min(self.clocks),
             all_claimed: plan.kind.claims_everything(),
@@ -282,7 +282,7 @@ impl<'a> Stage<'a> {
             attempts: evidence.attempts.len() as u64,
             faults: self.nemesis.counts,
             passed_over,
-            runs,
+            batches,
             lost_holds: count(&|attempt| matches!(attempt.released, Some((_, End::Lost)))),
             fenced: (fenced.accepted, count(&|attempt| attempt.wrote == Some(false))),
             unfenced: (plain.accepted, plain.lost()),
@@ -291,8 +291,8 @@ impl<'a> Stage<'a> {
             violations: Vec::new(),
             took: Duration::ZERO,
         };
-        if plan.forms == Forms::Runs && outcome.runs == 0 {
-            violations.push(Violation::new(What::ToothlessControl, "no run was formed"));
+        if plan.forms == Forms::Batches && outcome.batches == 0 {
+            violations.push(Violation::new(What::ToothlessControl, "no batch was formed"));
         }
         if plan.kind.needs_losses() {
             violations.extend(toothless(&outcome, plan.forms));

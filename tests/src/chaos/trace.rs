@@ -88,7 +88,7 @@ pub(super) struct Trace {
     pub(super) grants: Vec<ServerGrant>,
     /// How often a holder's name was written into a lock key, and how often with a batch.
     pub(super) named: u64,
-    pub(super) with_run: u64,
+    pub(super) with_batch: u64,
     /// Whether scripts are judged, not only counted.
     is_judged: bool,
     pub(super) passed_over: u64,
@@ -255,7 +255,7 @@ impl Trace {
             recent: VecDeque::new(),
             grants: Vec::new(),
             named: 0,
-            with_run: 0,
+            with_batch: 0,
             is_judged: true,
             passed_over: 0,
             violations: Vec::new(),
@@ -363,7 +363,7 @@ impl Trace {
     fn count(&mut self, script: &Script) {
         for line in script.lines.iter().filter(|line| line.is(Key::Lock, "PSETEX")) {
             self.named += 1;
-            self.with_run += u64::from(line.args.get(1).is_some_and(|text| text.contains('\n')));
+            self.with_batch += u64::from(line.args.get(1).is_some_and(|text| text.contains('\n')));
         }
     }
 

@@ -244,9 +244,9 @@ fn write_lock_key(lock_key: &LockKeyValue) -> String {
         Mark::Gone => "-",
     };
     match &lock_key.held {
-        Held::Whole { member, run } if run.is_empty() => format!("{mark}{member}"),
-        Held::Whole { member, run } => {
-            let numbers: Vec<_> = run.iter().map(u64::to_string).collect();
+        Held::Whole { member, batch } if batch.is_empty() => format!("{mark}{member}"),
+        Held::Whole { member, batch } => {
+            let numbers: Vec<_> = batch.iter().map(u64::to_string).collect();
             format!("{mark}{member}\n{}", numbers.join(" "))
         }
         Held::Parts { used, token } => {
@@ -285,7 +285,7 @@ fn read_lock_key(text: &str) -> Option<(Mark, Held)> {
         let token = if token == 0 { None } else { Some(token.try_into().ok()?) };
         return Some((mark, Held::Parts { used: used.parse().ok()?, token }));
     }
-    let (member, run) = match body.split_once('\n') {
+    let (member, batch) = match body.split_once('\n') {
         Some((member, numbers)) => {
             let numbers = numbers.split(' ').map(|number| number.parse().ok());
             (member, numbers.collect::<Option<Vec<u64>>>()?)
@@ -293,5 +293,5 @@ fn read_lock_key(text: &str) -> Option<(Mark, Held)> {
         None => (body, Vec::new()),
     };
     let member = Member::parse(member).filter(|member| member.demand() == Demand::EXCLUSIVE)?;
-    Some((mark, Held::Whole { member, run }))
+    Some((mark, Held::Whole { member, batch }))
 }

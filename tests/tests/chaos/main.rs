@@ -72,9 +72,9 @@ async fn cycles_under_every_kind_of_fault_break_no_promise() {
     assert!((cycles / 3..=cycles * 2 / 3).contains(&shared), "{shared} of them shared\n{report}");
 }
 
-/// Clients that are served in runs, under the faults that meet one in its midst.
+/// Clients that are served in batches, under the faults that meet a batch in its midst.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cycles_in_runs_under_faults_in_their_midst_break_no_promise() {
+async fn cycles_in_batches_under_faults_in_their_midst_break_no_promise() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let seed = seed();
     let each = cycles_of_a_kind();
@@ -83,14 +83,14 @@ async fn cycles_in_runs_under_faults_in_their_midst_break_no_promise() {
     let kinds =
         [Kind::Kill, Kind::Stop, Kind::CutReply, Kind::Lost, Kind::ServerStop, Kind::Cancel];
     let outcomes = stream::iter(kinds).map(async |kind| {
-        let plan = Plan { kind, forms: Forms::Runs, seed, cycles: each };
+        let plan = Plan { kind, forms: Forms::Batches, seed, cycles: each };
         (kind, run(env!("CARGO_BIN_EXE_lock-torture").as_ref(), &plan).await)
     });
     let mut outcomes = pin!(outcomes.buffered(AT_ONCE));
     while let Some((kind, outcome)) = outcomes.next().await {
         report += &format!("{}\n", outcome.row(kind));
         violations.extend(outcome.violations.iter().map(|found| format!("{kind}: {found}")));
-        assert!(outcome.runs > 0, "no run was formed in {kind}\n{report}");
+        assert!(outcome.batches > 0, "no batch was formed in {kind}\n{report}");
     }
     violations.truncate(50);
     assert!(violations.is_empty(), "{}\n{report}", violations.join("\n"));

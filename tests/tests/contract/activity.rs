@@ -17,7 +17,7 @@ on_every_store!(
     not_by_a_quorum:
     activity_shows_a_downgraded_lock_as_a_read,
     activity_shows_a_lost_hold_as_lost_until_its_guard_is_dropped,
-    activity_shows_the_lost_hold_of_a_run_once,
+    activity_shows_the_lost_hold_of_a_batch_once,
 );
 
 /// The state of each wait and hold.
@@ -78,9 +78,9 @@ async fn activity_shows_a_lost_hold_as_lost_until_its_guard_is_dropped(backend: 
 }
 
 // The hold has its own id, beside the id of the guard.
-async fn activity_shows_the_lost_hold_of_a_run_once(backend: &Backend) {
+async fn activity_shows_the_lost_hold_of_a_batch_once(backend: &Backend) {
     let a = backend.node().await;
-    let b = backend.build(Locks::builder().run_limit(8)).await;
+    let b = backend.build(Locks::builder().batch_limit(8)).await;
     let guard = a.lock("key").await.expect("free");
     let first = tokio::spawn(b.lock("key"));
     until_waiting(1, &b, "key").await;

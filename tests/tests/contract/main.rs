@@ -49,6 +49,7 @@ macro_rules! on_store {
 
 mod activity;
 mod backend;
+mod batches;
 mod busy;
 mod cancellation;
 mod connection;
@@ -69,7 +70,6 @@ mod order;
 mod place;
 mod processes;
 mod replaced;
-mod runs;
 mod runtime;
 mod section;
 mod set;

@@ -24,7 +24,7 @@ on_every_store!(
     not_on_a_cluster: a_wait_beside_jvms_is_linked_as_well;
     not_by_a_quorum:
     a_request_is_linked_to_the_others_that_hold_and_not_to_itself,
-    requests_of_different_traces_are_in_no_run,
+    requests_of_different_traces_are_in_no_batch,
 );
 
 #[test]
@@ -195,11 +195,11 @@ async fn a_wait_behind_a_holder_without_a_trace_has_no_link(backend: &Backend) {
     assert_eq!(links(&exported.wait_in(&request).await), [""; 0]);
 }
 
-async fn requests_of_different_traces_are_in_no_run(backend: &Backend) {
+async fn requests_of_different_traces_are_in_no_batch(backend: &Backend) {
     let exported = Exported::here();
-    let locks = backend.build(exported.builder().run_limit(8)).await;
+    let locks = backend.build(exported.builder().batch_limit(8)).await;
     let one = info_span!("request");
-    for (other, is_run) in [(one.clone(), true), (info_span!("request"), false)] {
+    for (other, is_batch) in [(one.clone(), true), (info_span!("request"), false)] {
         let guard = locks.lock("key").await.expect("free");
         let first = tokio::spawn(locks.lock("key").instrument(one.clone()));
         until_waiting(1, &locks, "key").await;
@@ -213,7 +213,7 @@ async fn requests_of_different_traces_are_in_no_run(backend: &Backend) {
         let token = guard.fencing_token().get();
         guard.release().await.expect("held until now");
         let guard = granted(second).await;
-        assert_eq!(guard.fencing_token().get() == token + 1, is_run);
+        assert_eq!(guard.fencing_token().get() == token + 1, is_batch);
         guard.release().await.expect("held until now");
         granted(third).await.release().await.expect("held until now");
     }

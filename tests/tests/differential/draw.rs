@@ -49,7 +49,7 @@ impl<L: Layout> Draw<'_, L> {
                 let weight = *self.random.one_of(&[1, 1, 2, ALL]);
                 let weight = NonZeroU32::new(weight).expect("not 0");
                 let member = self.likely_holder();
-                // Most of these are in its run, if there is one.
+                // Most of these are in the batch, if there is one.
                 let mine = self.members.iter().filter(|one| one.is_of(self.node));
                 let numbers: Vec<u64> = mine.map(Member::number).collect();
                 let near = numbers.iter().copied().filter(|number| *number >= member.number());
@@ -100,12 +100,12 @@ impl<L: Layout> Draw<'_, L> {
             false => {
                 let demand = L::demand(self.kind, self.random);
                 let is_lock = demand == Demand::EXCLUSIVE;
-                // Neighbours of one node form runs if they have the same limit and lease.
+                // Neighbours of one node form batches if they have the same limit and lease.
                 match is_lock && self.random.chance(70) {
                     _ if is_lock && self.random.chance(25) => {
                         Member::keeping_newest(self.node, number, lease_ms, &label)
                     }
-                    true => Member::in_run(self.node, number, LEASES_MS[5], 3, &label),
+                    true => Member::in_batch(self.node, number, LEASES_MS[5], 3, &label),
                     false => Member::new(self.node, number, lease_ms, demand, &label),
                 }
             }

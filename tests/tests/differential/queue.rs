@@ -48,10 +48,10 @@ fn lua_and_rust_agree_on_what_is_another_program_s_and_leave_it_alone() {
 /// Bounds that a sequence reaches.
 const SMALL: Bounds = Bounds { granted: 2, looked_at: 5, reclaimed: 2, gone: 3 };
 
-const MET: [&str; 7] = ["Confirmed", "a revocation", RUN, SEVERAL, MORE, SUPERSEDED, FOUND];
+const MET: [&str; 7] = ["Confirmed", "a revocation", BATCH, SEVERAL, MORE, SUPERSEDED, FOUND];
 const SUPERSEDED: &str = "a newer one";
 const FOUND: &str = "Superseded";
-const RUN: &str = "a run";
+const BATCH: &str = "a batch";
 const SEVERAL: &str = "several grants in a message";
 const MORE: &str = "more";
 
@@ -99,12 +99,12 @@ impl Layout for Queue {
         // commands get far enough for more than one.
         let rare: &[_] = match kind {
             Kind::Locks => &[SEVERAL, MORE],
-            Kind::Strange => &[SEVERAL, MORE, RUN, SUPERSEDED, FOUND],
+            Kind::Strange => &[SEVERAL, MORE, BATCH, SUPERSEDED, FOUND],
             // Two that both ask for everything; of one node, and neighbours.
-            Kind::Semaphore | Kind::MixedLimits => &[RUN, SUPERSEDED, FOUND],
+            Kind::Semaphore | Kind::MixedLimits => &[BATCH, SUPERSEDED, FOUND],
             // A superseded member is found by its tombstone, which damage takes away.
-            Kind::Damaged => &[RUN, FOUND],
-            _ => &[RUN],
+            Kind::Damaged => &[BATCH, FOUND],
+            _ => &[BATCH],
         };
         [&MET, rare]
     }
@@ -154,8 +154,8 @@ impl Layout for Queue {
     fn holders(state: &Kept) -> Vec<Member> {
         let parts = state.lock.holds.iter().map(|(_, member)| member);
         let whole = state.lock.stored_holder().map(|(member, _)| member);
-        let run = state.lock.run().iter().filter_map(|number| Some(whole?.renumbered(*number)));
-        parts.chain(whole).cloned().chain(run).collect()
+        let batch = state.lock.batch().iter().filter_map(|number| Some(whole?.renumbered(*number)));
+        parts.chain(whole).cloned().chain(batch).collect()
     }
 
     fn waiters(state: &Kept) -> Vec<Member> {
@@ -299,7 +299,7 @@ impl Layout for Queue {
             match message {
                 Message::Grants { grants, .. } if grants.len() > 1 => met.push(SEVERAL),
                 Message::Revoked { .. } => met.push("a revocation"),
-                Message::Run { .. } => met.push(RUN),
+                Message::Batch { .. } => met.push(BATCH),
                 Message::Superseded { .. } => met.push(SUPERSEDED),
                 Message::Grants { .. } => {}
             }
@@ -366,7 +366,7 @@ fn text(message: &Message) -> layout::Message {
             let grants = grants.iter().map(|(number, left_ms)| format!(" {number} {left_ms}"));
             (grants_channel(node), format!("p {token}{}", grants.collect::<String>()))
         }
-        Message::Run { node, token, left_ms, numbers } => {
+        Message::Batch { node, token, left_ms, numbers } => {
             let numbers = numbers.iter().map(|number| format!(" {number}"));
             let text = format!("w {token} {left_ms}{}", numbers.collect::<String>());
             (grants_channel(node), text)

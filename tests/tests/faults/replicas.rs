@@ -83,10 +83,10 @@ async fn a_guard_is_there_only_once_the_replica_has_its_hold() {
 
 /// The whole batch is one hold: its members wait for the replica once.
 #[tokio::test]
-async fn the_members_of_a_run_are_served_once_the_replica_has_its_hold() {
+async fn the_members_of_a_batch_are_served_once_the_replica_has_its_hold() {
     let mut pair = pair().await;
     let a = pair.requiring(1, PATIENT).await;
-    let builder = Locks::builder().require_replicas(1, PATIENT).run_limit(8);
+    let builder = Locks::builder().require_replicas(1, PATIENT).batch_limit(8);
     let b = build(builder, &pair.primary).await.expect("it may");
     let held = soon("a guard", a.lock("key")).await.expect("granted");
     let mut waiting = Vec::new();
@@ -106,7 +106,7 @@ async fn the_members_of_a_run_are_served_once_the_replica_has_its_hold() {
         drop(guard);
     }
     let ran = CommandStats::read(&mut pair.at_primary).await.since(&before);
-    assert_eq!(ran.calls("wait"), 1, "one WAIT for the run");
+    assert_eq!(ran.calls("wait"), 1, "one WAIT for the batch");
 }
 
 #[tokio::test]

@@ -90,7 +90,7 @@ async fn no_token_falls_after_a_missing_answer_to_a_release() {
     let near = setup.direct().await;
     // Each release sends a request to the server.
     let url = setup.proxy.url();
-    let far = soon("a connection", Locks::builder().run_limit(1).connect(&url)).await;
+    let far = soon("a connection", Locks::builder().batch_limit(1).connect(&url)).await;
     let far = far.expect("the server accepts us");
     let a = held(&far, "k", LONG).await;
     let x = queued(&near, "k", LONG, &mut setup.redis).await;

@@ -45,9 +45,9 @@ async fn a_free_lock_a_try_reads_permits_and_a_set_are_on_the_disk_when_they_are
 
 #[tokio::test]
 #[ignore = "needs a server with WAITAOF in REDIS_SERVER: scripts/test --servers"]
-async fn a_run_waits_for_the_disk_once_and_a_hand_off_each_time() {
+async fn a_batch_waits_for_the_disk_once_and_a_hand_off_each_time() {
     let mut setup = setup("always").await;
-    let [a, b] = [setup.node().await, setup.node_with(fsync().run_limit(8)).await];
+    let [a, b] = [setup.node().await, setup.node_with(fsync().batch_limit(8)).await];
     let held = soon("a guard", a.lock("key")).await.expect("granted");
     let mut waiting = Vec::new();
     for place in 1..=3 {
@@ -59,7 +59,7 @@ async fn a_run_waits_for_the_disk_once_and_a_hand_off_each_time() {
         drop(soon("a guard", one).await.expect("no panic").expect("handed over"));
     }
     let ran = CommandStats::read(&mut setup.redis).await.since(&before);
-    assert_eq!(ran.calls("waitaof"), 1, "one WAITAOF for the run");
+    assert_eq!(ran.calls("waitaof"), 1, "one WAITAOF for the batch");
     let held = soon("a guard", a.lock("key")).await.expect("granted");
     let waiting = queued(&mut setup, b.lock("key"), 1).await;
     soon("a release", held.release()).await.expect("held");
@@ -70,9 +70,9 @@ async fn a_run_waits_for_the_disk_once_and_a_hand_off_each_time() {
 
 #[tokio::test]
 #[ignore = "needs a server with WAITAOF in REDIS_SERVER: scripts/test --servers"]
-async fn each_member_of_a_run_that_is_not_on_the_disk_is_refused() {
+async fn each_member_of_a_batch_that_is_not_on_the_disk_is_refused() {
     let mut setup = setup("always").await;
-    let [a, b] = [setup.node().await, setup.node_with(fsync().run_limit(8)).await];
+    let [a, b] = [setup.node().await, setup.node_with(fsync().batch_limit(8)).await];
     let held = soon("a guard", a.lock("key")).await.expect("granted");
     let mut waiting = Vec::new();
     for place in 1..=3 {

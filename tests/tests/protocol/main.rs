@@ -3,6 +3,7 @@
 //! its messages. Finding numbers refer to the review of the protocol's first draft.
 
 mod asking;
+mod batches;
 mod bench;
 mod function;
 mod node;
@@ -30,7 +31,6 @@ mod queue;
 mod refused_write;
 mod repetition;
 mod reply;
-mod runs;
 mod scores;
 mod scripts;
 mod several;

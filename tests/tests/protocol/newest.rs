@@ -29,7 +29,7 @@ facts! {
         of_one_node_an_older_one_that_comes_late_supersedes_no_newer_one,
         of_two_nodes_the_one_that_is_queued_later_is_newer_whatever_its_number,
         one_that_is_refused_hands_on_what_has_become_free,
-        two_of_one_node_that_both_wait_are_no_run,
+        two_of_one_node_that_both_wait_are_no_batch,
     ],
 }
 
@@ -313,7 +313,7 @@ async fn tombstones_that_have_ended_are_swept_a_few_in_each_command() {
     assert_eq!((left, bench.gone().await.len()), (0, 14));
 }
 
-async fn two_of_one_node_that_both_wait_are_no_run(mut bench: Bench) {
+async fn two_of_one_node_that_both_wait_are_no_batch(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.deaf_node().await);
     let held = a.hold(30_000).await;
     let (older, newer) = (b.newest_of(50, 0), b.newest_of(900, 0));
@@ -330,5 +330,5 @@ async fn two_of_one_node_that_both_wait_are_no_run(mut bench: Bench) {
     bench.set_counter(Some(ahead)).await;
     b.release(&held).await;
     assert_eq!(bench.holder().await, Some(older));
-    assert_eq!((bench.run().await, bench.queue().await), (vec![], vec![newer]));
+    assert_eq!((bench.batch().await, bench.queue().await), (vec![], vec![newer]));
 }

@@ -122,14 +122,14 @@ async fn no_answer_to_another_request_grants_renews_or_ends_anything(mut bench: 
     let node = bench.node().await;
     let locks = ["x", "y", "z"].map(LockName::from);
     let serial = || node.member(LEASE_MS);
-    let in_run = || {
+    let in_batch = || {
         let number = serial().number();
-        Member::in_run(&node.id, number, LEASE_MS, 8, &Label::new("a label"))
+        Member::in_batch(&node.id, number, LEASE_MS, 8, &Label::new("a label"))
     };
     for lock in &locks {
         of_lock(&node, lock, serial).await;
         if !node.peers {
-            of_lock(&node, lock, in_run).await;
+            of_lock(&node, lock, in_batch).await;
             of_parts(&node, lock).await;
         }
     }

@@ -29,7 +29,7 @@ facts! {
         an_ambiguous_leave_behind_a_lock_leaves_a_tombstone,
         the_last_release_drops_parts_whose_lock_key_was_lost,
         the_silent_in_a_full_queue_are_looked_for_once_a_second,
-        a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_run,
+        a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_batch,
     ],
     queue_scripts: [
         a_counter_that_is_no_number_is_left_alone_and_locks_nothing,
@@ -284,11 +284,11 @@ async fn the_silent_in_a_full_queue_are_looked_for_once_a_second(mut bench: Benc
     assert_eq!(bench.queue().await, [waiting[1].clone(), newcomer]);
 }
 
-async fn a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_run(mut bench: Bench) {
+async fn a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_batch(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = b.hold(30_000).await;
-    let run = [(); 2].map(|()| a.in_run(2, 30_000));
-    a.wait_all(&run.each_ref()).await;
+    let batch = [(); 2].map(|()| a.in_batch(2, 30_000));
+    a.wait_all(&batch.each_ref()).await;
     let waiting = [b.queue(30_000).await, b.queue_for(Demand::READ, 30_000).await];
     b.release(&holder).await;
     let full = Acquired::Full { waiting: 3 };
@@ -300,12 +300,12 @@ async fn a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_run(mut be
             assert_eq!(outcome, Acquired::Queued { position: at });
         }
     }
-    for member in &run {
+    for member in &batch {
         let outcome = a.acquire(member, Mode::Wait, 2).await.outcome;
         assert_eq!(outcome, Acquired::Granted);
     }
     let newcomer = a.member_for(Demand::EXCLUSIVE, 30_000);
-    let outcomes = a.acquire_all(&[&newcomer, &run[1]], Mode::Wait, 2).await.outcome;
+    let outcomes = a.acquire_all(&[&newcomer, &batch[1]], Mode::Wait, 2).await.outcome;
     assert_eq!(outcomes, [full, Acquired::Granted]);
     let newcomer = b.member_for(Demand::EXCLUSIVE, 30_000);
     let outcomes = b.acquire_all(&[&newcomer, &waiting[1]], Mode::Wait, 2).await.outcome;

@@ -12,7 +12,7 @@ use crate::relay::Relay;
 const PAIRS: usize = 10;
 
 #[tokio::test]
-async fn primaries_of_a_quorum_form_no_runs_and_acquire_by_scripts_alone() {
+async fn primaries_of_a_quorum_form_no_batches_and_acquire_by_scripts_alone() {
     let three = Three::begun().await;
     let locks = three.locks().await;
     let monitors = [0, 1, 2].map(|at| Monitor::start(three.0[at].address()));
@@ -30,9 +30,9 @@ async fn primaries_of_a_quorum_form_no_runs_and_acquire_by_scripts_alone() {
         let sent = lines.iter().filter(|line| matches!(line.source, Source::Client(_)));
         assert!(sent.clone().any(|line| line.is("EVALSHA")));
         assert!(!sent.clone().any(|line| line.is("MULTI")), "a transaction");
-        let in_a_run = |text: &str| text.starts_with("~2") && text.contains(":w/");
+        let in_a_batch = |text: &str| text.starts_with("~2") && text.contains(":w/");
         let texts = lines.iter().flat_map(|line| (0..line.args.len()).map(|at| line.text(at)));
-        assert_eq!(texts.filter(|text| in_a_run(text)).count(), 0, "a run");
+        assert_eq!(texts.filter(|text| in_a_batch(text)).count(), 0, "a batch");
     }
 }
 

@@ -141,7 +141,7 @@ impl<P: Mirror> Core<P> {
                 self.queued(number, ask, position, first_end_ms);
             }
             // A grant has overtaken this response.
-            _ if self.is_in_run(number) => {}
+            _ if self.is_in_batch(number) => {}
             Acquired::Busy => self.finish(number, Refusal::Busy),
             Acquired::Full { waiting } => self.finish(number, Refusal::Full(waiting)),
             Acquired::Refused if member.keeps_newest() => self.superseded(number),
@@ -167,7 +167,7 @@ impl<P: Mirror> Core<P> {
         };
         let wants = entry.caller == Caller::Waits;
         let of = entry.mirror.clone();
-        let position = position.saturating_sub(self.done_in_run(&ask.lock));
+        let position = position.saturating_sub(self.done_in_batch(&ask.lock));
         // Under the table's mutex, so that an older position never replaces a newer position.
         of.queued(position);
         self.table.change(number, |entry| {
@@ -256,9 +256,9 @@ impl<P: Mirror> Core<P> {
             State::Unsent | State::Parked { .. } | State::Waiting | State::Confirming { .. } => {
                 self.table.change(number, |entry| entry.state = entry.leaving(now));
             }
-            State::InRun => {
-                if let Some(first) = self.runs.hold_of(number) {
-                    self.withdraw_from_run(first, number);
+            State::InBatch => {
+                if let Some(first) = self.batches.hold_of(number) {
+                    self.withdraw_from_batch(first, number);
                 }
             }
             State::Offered(_) => drop(self.hand_back(number, Some(now))),

@@ -239,7 +239,7 @@ impl<P: Mirror> Core<P> {
             }
         });
         self.background(ask);
-        self.show_run(number);
+        self.show_batch(number);
     }
 
     pub(super) fn send(&mut self, number: u64, leaving: &mut BTreeMap<LockName, Vec<Leaving>>) {
@@ -250,7 +250,7 @@ impl<P: Mirror> Core<P> {
                 self.table.change(number, |entry| entry.state = State::Releasing { due: None });
                 self.push(Effect::Send(ask));
             }
-            State::Leaving { .. } if self.runs.contains(number) => {
+            State::Leaving { .. } if self.batches.contains(number) => {
                 let ask = self.release_request(number, true);
                 self.table.change(number, |entry| {
                     if let State::Leaving { due, .. } = &mut entry.state {

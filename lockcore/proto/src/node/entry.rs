@@ -68,11 +68,11 @@ pub(super) enum State {
     /// The entry stands for the hold of a batch, which the server stores under this member id. A
     /// renewal must confirm the hold before it is used. The first member's attempt continues under
     /// the next id.
-    ConfirmingRun,
+    ConfirmingBatch,
     /// The entry stands for the confirmed hold of a batch, which serves one member after the other.
     Serving(Lease),
     /// The member was granted the lock in a batch, and waits until the members before it are done.
-    InRun,
+    InBatch,
     /// The lock was granted, but the hold is in doubt or about to expire, so a renewal must confirm
     /// it first.
     Confirming { token: FencingToken, handed_over: bool },
@@ -279,11 +279,11 @@ impl<P: Mirror> Entry<P> {
             | State::Parked { .. }
             | State::Waiting
             | State::Confirming { .. }
-            | State::InRun
+            | State::InBatch
             | State::Missed => Some(Class::Attempt),
             State::Offered(_) | State::Held(_) => Some(Class::Hold),
             State::Releasing { .. } | State::Leaving { .. } => Some(Class::GivenBack),
-            State::ConfirmingRun
+            State::ConfirmingBatch
             | State::Serving(_)
             | State::Lost { .. }
             | State::Leaked { .. }

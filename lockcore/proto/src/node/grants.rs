@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Core, ToldRun};
+use super::{Core, ReportedBatch};
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
@@ -69,16 +69,16 @@ impl<P: Mirror> Core<P> {
 
     /// Handles a grant in a reply: a member of this node holds the lock.
     fn grant_in_reply(&mut self, ask: &Ask, grant: &Grant) {
-        let Grant { member, token, left_ms, run } = grant;
+        let Grant { member, token, left_ms, batch } = grant;
         let Some(number) = self.number(member) else { return };
         let answered = match &ask.command {
             Command::Acquire { members, .. } => members.as_slice(),
             _ => &[],
         };
-        if !run.is_empty() {
-            let (hold, numbers) = (Some((&ask.lock, member)), run.as_slice());
-            let told = ToldRun { hold, answered, numbers, token: *token, left_ms: *left_ms };
-            return self.granted_run(told, GrantSource::Aside(ask.sent));
+        if !batch.is_empty() {
+            let (hold, numbers) = (Some((&ask.lock, member)), batch.as_slice());
+            let told = ReportedBatch { hold, answered, numbers, token: *token, left_ms: *left_ms };
+            return self.granted_batch(told, GrantSource::Aside(ask.sent));
         }
         if self.table.entries().contains_key(&number) {
             let source = match answered.contains(member) {
@@ -207,12 +207,12 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
         let entry = &self.table.entries()[&number];
-        if !matches!(entry.state, State::Confirming { .. } | State::ConfirmingRun) {
+        if !matches!(entry.state, State::Confirming { .. } | State::ConfirmingBatch) {
             return self.renewal_failed(member, error);
         }
         let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
         let refusal = Refusal::Store(error.clone());
-        if let State::ConfirmingRun = entry.state {
+        if let State::ConfirmingBatch = entry.state {
             self.refuse_first(number, &refusal);
         } else {
             self.set_refusal(number, refusal.clone());

@@ -40,11 +40,11 @@ impl<P: Mirror> Core<P> {
         let entry = &self.table.entries()[&number];
         let is_own = |grant: &&Grant| grant.member == *member;
         match &entry.state {
-            State::ConfirmingRun => {
+            State::ConfirmingBatch => {
                 let grant = grants.iter().find(is_own);
-                self.run_confirmed(number, ask.sent, left, grant);
+                self.batch_confirmed(number, ask.sent, left, grant);
             }
-            State::Serving(_) => self.run_renewed(number, ask.sent, left),
+            State::Serving(_) => self.batch_renewed(number, ask.sent, left),
             State::Confirming { token, handed_over } => {
                 let (handed_over, mut later) = (*handed_over, None);
                 // The current hold may be a later grant than the confirmed hold.
@@ -150,8 +150,8 @@ impl<P: Mirror> Core<P> {
         let Some(number) = self.known(member) else { return };
         let lock = self.table.entries()[&number].lock.clone();
         match self.table.entries()[&number].state {
-            State::ConfirmingRun => self.dissolve(number, now + CONFIRM_RETRY),
-            State::Serving(_) => self.run_not_renewed(number, error),
+            State::ConfirmingBatch => self.dissolve(number, now + CONFIRM_RETRY),
+            State::Serving(_) => self.batch_not_renewed(number, error),
             State::Confirming { .. } => {
                 self.table.change(number, |entry| entry.state = State::Waiting);
                 self.table.touch_by(&lock, now + CONFIRM_RETRY);
@@ -171,11 +171,11 @@ impl<P: Mirror> Core<P> {
     /// Ends a hold without a release. On the server, the lease stays until the guard is dropped or
     /// it expires.
     pub(super) fn lose(&mut self, number: u64, why: &'static str) {
-        match self.table.get(number).map(|entry| (&entry.state, self.runs.hold_of(number))) {
+        match self.table.get(number).map(|entry| (&entry.state, self.batches.hold_of(number))) {
             Some((State::Held(_) | State::Offered(_), Some(first))) => {
-                self.lose_run(first, why);
+                self.lose_batch(first, why);
             }
-            Some((State::Serving(_), _)) => self.lose_run(number, why),
+            Some((State::Serving(_), _)) => self.lose_batch(number, why),
             _ => self.tell_lost(number, why),
         }
     }
@@ -206,18 +206,18 @@ impl<P: Mirror> Core<P> {
     pub(super) fn revoked(&mut self, number: u64) {
         let now = self.now;
         let entry = &self.table.entries()[&number];
-        if let (State::Offered(_) | State::Held(_) | State::InRun, Some(first)) =
-            (&entry.state, self.runs.hold_of(number))
+        if let (State::Offered(_) | State::Held(_) | State::InBatch, Some(first)) =
+            (&entry.state, self.batches.hold_of(number))
         {
             return self.revoked(first);
         }
         match entry.state {
             State::Serving(_) => {
                 self.prove(number, Ok(Released::NotHeld), now);
-                self.lose_run(number, "the hold was force-released");
+                self.lose_batch(number, "the hold was force-released");
             }
             // The response to the confirmation decides.
-            State::ConfirmingRun => {
+            State::ConfirmingBatch => {
                 self.table.change(number, |entry| entry.revoked = Some(now));
             }
             State::Asking { .. }
@@ -254,7 +254,7 @@ impl<P: Mirror> Core<P> {
             }
             // The hold has ended, not only the offer.
             State::Offered(lease)
-                if self.runs.hold_of(number).is_some()
+                if self.batches.hold_of(number).is_some()
                     && now >= lease.notice_at(&entry.options) =>
             {
                 let why = lease.end(&entry.options);
@@ -264,7 +264,7 @@ impl<P: Mirror> Core<P> {
                 self.miss(number);
             }
             State::Leaked { .. } => {
-                self.forget_run(number);
+                self.forget_batch(number);
                 self.table.change(number, |entry| entry.state = entry.gone(now));
             }
             _ => {}

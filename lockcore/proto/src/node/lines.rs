@@ -125,7 +125,7 @@ impl<P: Mirror> Core<P> {
                     self.table.touch_by(&ask.lock, self.now);
                 }
                 // The member has been granted the lock in a batch since.
-                Presence::Gone if self.is_in_run(number) => {}
+                Presence::Gone if self.is_in_batch(number) => {}
                 Presence::Gone => self.place_lost(number),
             }
         }

@@ -20,9 +20,9 @@ pub enum Phase {
     Parked,
     Waiting,
     Confirming,
-    ConfirmingRun,
+    ConfirmingBatch,
     Serving,
-    InRun,
+    InBatch,
     Offered,
     Missed,
     Held,
@@ -64,9 +64,9 @@ impl State {
             Self::Parked { .. } => Phase::Parked,
             Self::Waiting => Phase::Waiting,
             Self::Confirming { .. } => Phase::Confirming,
-            Self::ConfirmingRun => Phase::ConfirmingRun,
+            Self::ConfirmingBatch => Phase::ConfirmingBatch,
             Self::Serving(_) => Phase::Serving,
-            Self::InRun => Phase::InRun,
+            Self::InBatch => Phase::InBatch,
             Self::Offered(_) => Phase::Offered,
             Self::Missed => Phase::Missed,
             Self::Held(_) => Phase::Held,
@@ -128,7 +128,7 @@ impl<P: Mirror> Core<P> {
     /// Returns the member ids that are stuck until an in-flight request is answered.
     pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
         let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
-            State::Asking { .. } | State::Confirming { .. } | State::ConfirmingRun => true,
+            State::Asking { .. } | State::Confirming { .. } | State::ConfirmingBatch => true,
             State::Releasing { due } | State::Leaving { due, .. } => due.is_none(),
             _ => false,
         });
@@ -233,16 +233,16 @@ impl<P: Mirror> Core<P> {
             let flags = doubts | of_fence | u64::from(is_due) << 1 | caller << 2;
             let phase = entry.state.phase() as u64;
             print.extend([*number, phase << 8 | flags, until.as_micros()]);
-            print.extend(self.runs.hold_of(*number).map(|run| u64::MAX / 4 - run));
+            print.extend(self.batches.hold_of(*number).map(|batch| u64::MAX / 4 - batch));
             // Absent values add nothing.
             print.extend(self.busy.has(&entry.lock).then_some(u64::MAX - 1));
             print.extend(entry.revoked.map(|revoked| u64::MAX - 1 - revoked.as_micros()));
             print.extend(entry.answered.map(|answered| u64::MAX / 2 - answered.as_micros()));
         }
-        for (first, run) in self.runs.iter() {
-            let (rest, returned) = (run.rest.iter(), run.returned.iter());
-            print.extend([*first, run.served.unwrap_or(0), run.returned.len() as u64]);
-            print.extend(&run.members);
+        for (first, batch) in self.batches.iter() {
+            let (rest, returned) = (batch.rest.iter(), batch.returned.iter());
+            print.extend([*first, batch.served.unwrap_or(0), batch.returned.len() as u64]);
+            print.extend(&batch.members);
             print.extend(rest.flat_map(|(number, token)| [*number, token.get()]));
             print.extend(returned.map(|(at, _)| at.as_micros()));
         }

@@ -32,14 +32,14 @@ impl<P: Mirror> Core<P> {
             State::Held(_) | State::Lost { .. } => {}
             _ => return GivenBack::Nothing,
         }
-        let released = match self.runs.hold_of(number) {
-            Some(first) if is_asked => self.return_to_run(first, number),
+        let released = match self.batches.hold_of(number) {
+            Some(first) if is_asked => self.return_to_batch(first, number),
             _ => self.hand_back(number, due),
         };
         match (released, due) {
             (Some(hold), None) => GivenBack::By(self.release_request(hold, false)),
             (Some(_), Some(_)) => GivenBack::Nothing,
-            (None, _) => GivenBack::InRun,
+            (None, _) => GivenBack::InBatch,
         }
     }
 
@@ -47,7 +47,7 @@ impl<P: Mirror> Core<P> {
     /// `None`. Returns the member id of the hold to release with it; `None` if other batch members
     /// keep the hold.
     pub(super) fn hand_back(&mut self, number: u64, due: Option<Moment>) -> Option<u64> {
-        if let Some(first) = self.runs.hold_of(number) {
+        if let Some(first) = self.batches.hold_of(number) {
             return self.pass_on(first, number, due).then_some(first);
         }
         self.table.change(number, |entry| entry.state = State::Releasing { due });
@@ -58,12 +58,12 @@ impl<P: Mirror> Core<P> {
         let entry = &self.table.entries()[&number];
         let Entry { lock, member, .. } = &***entry;
         let alone = [number];
-        let members = self.runs.get(number).map_or(alone.as_slice(), |run| &run.members);
+        let members = self.batches.get(number).map_or(alone.as_slice(), |batch| &batch.members);
         let may_run_again = |of: &u64| self.table.get(*of).is_some_and(Entry::may_run_again);
         let leaving = |of: &u64| Leaving::new(member.renumbered(*of), may_run_again(of));
         // Hold and tombstones in a single command: an acquire copy finds either of them. Where the
         // server has not cut the batch yet, the other members have the hold.
-        let is_cut = self.runs.get(number).is_some_and(|run| run.is_cut);
+        let is_cut = self.batches.get(number).is_some_and(|batch| batch.is_cut);
         let command = match is_cut || members.iter().any(may_run_again) {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },
             false => Command::Release { member: member.clone() },
@@ -75,7 +75,7 @@ impl<P: Mirror> Core<P> {
     /// member is known and the release is news.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
-        self.forget_run(number);
+        self.forget_batch(number);
         let is_known = self.table.change(number, |entry| {
             let is_this = entry.member == *member;
             if is_this && matches!(entry.state, State::Releasing { .. } | State::Leaving { .. }) {
@@ -92,17 +92,18 @@ impl<P: Mirror> Core<P> {
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
-        let run = self.forget_run(number);
-        let was_run = run.is_some();
+        let batch = self.forget_batch(number);
+        let was_batch = batch.is_some();
         let lock = self.table.change(number, |entry| {
             // A batch release, repeated as such.
-            let is_repeated = was_run && matches!(entry.state, State::Leaving { .. });
+            let is_repeated = was_batch && matches!(entry.state, State::Leaving { .. });
             if is_repeated || matches!(entry.state, State::Releasing { .. }) {
                 entry.state = entry.leaving(now);
             }
             entry.lock.clone()
         })?;
-        for other in run.iter().flat_map(|run| &run.members).filter(|other| **other != number) {
+        for other in batch.iter().flat_map(|batch| &batch.members).filter(|other| **other != number)
+        {
             if self.table.get(*other).is_none_or(|entry| matches!(entry.state, State::Over)) {
                 self.give_back(lock.clone(), member.renumbered(*other));
             }
@@ -129,7 +130,7 @@ impl<P: Mirror> Core<P> {
             _ => false,
         });
         if is_last == Some(true) {
-            self.forget_run(number);
+            self.forget_batch(number);
             self.table.change(number, |entry| entry.state = State::Over);
             self.table.count_failed();
             let lock = lock.clone();

@@ -1,6 +1,7 @@
 //! The table alone: events in, requests out.
 
 mod attempts;
+mod batches;
 mod clocks;
 mod closing;
 mod confirmed;
@@ -14,7 +15,6 @@ mod moved;
 mod newest;
 mod releases;
 mod revoked;
-mod runs;
 mod shared;
 
 use super::*;
@@ -69,7 +69,7 @@ fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
         member: member.clone(),
         token: token(),
         left_ms,
-        run: Vec::new(),
+        batch: Vec::new(),
     });
     Reply {
         outcome,

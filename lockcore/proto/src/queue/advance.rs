@@ -75,8 +75,8 @@ impl QueueState {
                 Fate::Granted => {
                     self.queue.remove(&member);
                     let left_ms = claim_ms(member.lease_ms());
-                    let run = self.take_run(&member);
-                    self.grant(call, &member, run, left_ms, Mark::Waited);
+                    let batch = self.take_batch(&member);
+                    self.grant(call, &member, batch, left_ms, Mark::Waited);
                     told.push((member, left_ms));
                     // Everything is taken: no limit is greater. With less, the next member may have
                     // a greater limit.
@@ -94,20 +94,20 @@ impl QueueState {
     /// Dequeues the members that form a batch with the first: the next members from the same node
     /// that differ only in id. A member of another node, with another lease or to be served alone
     /// ends the batch.
-    fn take_run(&mut self, first: &Member) -> Vec<u64> {
-        if first.run_limit() == 1 {
+    fn take_batch(&mut self, first: &Member) -> Vec<u64> {
+        if first.batch_limit() == 1 {
             return Vec::new();
         }
-        let mut run = vec![first.number()];
-        while run.len() < first.run_limit()
+        let mut batch = vec![first.number()];
+        while batch.len() < first.batch_limit()
             && let Some((_, next)) = self.queue.lowest()
-            && first.shares_run(next)
+            && first.shares_batch(next)
         {
             let next = next.clone();
             self.queue.remove(&next);
-            run.push(next.number());
+            batch.push(next.number());
         }
-        if run.len() > 1 { run } else { Vec::new() }
+        if batch.len() > 1 { batch } else { Vec::new() }
     }
 
     fn fate(
@@ -181,14 +181,14 @@ impl QueueState {
         let mut by_node: Vec<(String, Vec<(u64, u64)>)> = Vec::new();
         for (member, left_ms) in told {
             // A granted lock's batch: nothing else was granted.
-            let run = self.run();
+            let batch = self.batch();
             if member.node() == call.node.as_str() {
-                call.tell_run(&member, left_ms, run);
+                call.tell_batch(&member, left_ms, batch);
                 continue;
             }
-            if !run.is_empty() {
-                let (node, numbers) = (NodeId::from(member.node()), run.to_vec());
-                call.messages.push(Message::Run { node, token, left_ms, numbers });
+            if !batch.is_empty() {
+                let (node, numbers) = (NodeId::from(member.node()), batch.to_vec());
+                call.messages.push(Message::Batch { node, token, left_ms, numbers });
                 continue;
             }
             let grant = (member.number(), left_ms);
@@ -207,14 +207,14 @@ impl QueueState {
         &mut self,
         call: &mut Call<'_>,
         member: &Member,
-        run: Vec<u64>,
+        batch: Vec<u64>,
         left_ms: u64,
         mark: Mark,
     ) {
         let ends_ms = call.now_ms() + left_ms;
         if member.demand() == Demand::EXCLUSIVE {
-            call.issue_for(run.len());
-            return self.close(member, run, mark, ends_ms);
+            call.issue_for(batch.len());
+            return self.close(member, batch, mark, ends_ms);
         }
         // All current holds share one token, so that a single register refuses whatever is older,
         // including reads. A previous server may have granted a lock whose token is unknown here:

@@ -155,8 +155,8 @@ impl QueueState {
     /// Reports the exclusive hold, with new tokens: the first ones are not stored.
     fn tell_whole(&self, call: &mut Call<'_>, left_ms: u64) {
         if let Some((holder, _)) = self.whole(call.now_ms()) {
-            call.issue_for(self.run().len());
-            call.tell_run(holder, left_ms, self.run());
+            call.issue_for(self.batch().len());
+            call.tell_batch(holder, left_ms, self.batch());
         }
     }
 
@@ -175,7 +175,7 @@ impl QueueState {
             return Acquired::Busy;
         }
         let full = |lock: &Self, older: &[Member]| {
-            let waiting = (lock.queue.len() + lock.waiting_in_run() - older.len()) as u64;
+            let waiting = (lock.queue.len() + lock.waiting_in_batch() - older.len()) as u64;
             (waiting >= asking.queue_limit.into()).then_some(Acquired::Full { waiting })
         };
         let mut older = self.older(call, member);
@@ -248,14 +248,14 @@ impl QueueState {
     }
 
     /// Returns how many members wait within the holding batch: all but the first.
-    fn waiting_in_run(&self) -> usize {
-        self.run().len().saturating_sub(1)
+    fn waiting_in_batch(&self) -> usize {
+        self.batch().len().saturating_sub(1)
     }
 
     /// Sets the positions of waiting members, as they are when the command ends.
     fn tell_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
         let first = self.queue.len() - asking.newcomers.len();
-        let others = self.waiting_in_run();
+        let others = self.waiting_in_batch();
         for (member, outcome) in members.iter().zip(&mut asking.outcomes) {
             let Acquired::Queued { position } = outcome else { continue };
             // Newcomers are at the end, so no lookup is needed.
@@ -271,7 +271,7 @@ impl QueueState {
     /// Returns the reply for an acquire that finds the queue full, whether it is or not: for tests.
     pub fn full(&mut self, call: &mut Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
-        let waiting = (self.queue.len() + self.waiting_in_run()) as u64;
+        let waiting = (self.queue.len() + self.waiting_in_batch()) as u64;
         self.answer(call, vec![Acquired::Full { waiting }; members])
     }
 
@@ -396,7 +396,9 @@ impl QueueState {
         let whole = self.whole(now_ms).map(|(holder, ends_ms)| (holder.clone(), ends_ms));
         let ends_ms = match &whole {
             // Once the member has left the batch, the hold under this name belongs to the others.
-            Some((holder, ends_ms)) if self.run().is_empty() || self.run().contains(&served) => {
+            Some((holder, ends_ms))
+                if self.batch().is_empty() || self.batch().contains(&served) =>
+            {
                 (holder == member).then_some(*ends_ms)
             }
             Some(_) => None,
@@ -406,8 +408,8 @@ impl QueueState {
             return self.reply(call, vec![Renewed::NotHeld]);
         };
         // A member that has left since it was named is no longer in the batch.
-        let run = self.end_run();
-        let is_back = |number: &u64| *number != served && run.contains(number);
+        let batch = self.end_batch();
+        let is_back = |number: &u64| *number != served && batch.contains(number);
         let back: Vec<u64> = back.iter().copied().filter(is_back).collect();
         self.put_back(call, member, &back);
         if whole.is_some() && new < u64::from(ALL) {
@@ -448,7 +450,7 @@ impl QueueState {
         let now_ms = call.now_ms();
         match self.whole(now_ms) {
             Some((holder, ends_ms)) if self.is_served(holder, member) => {
-                if self.run().is_empty() || !call.is_told(member) {
+                if self.batch().is_empty() || !call.is_told(member) {
                     self.tell_whole(call, ends_ms - now_ms);
                 }
                 return Presence::Holding;
@@ -513,7 +515,7 @@ impl QueueState {
         self.look(call);
         let now_ms = call.now_ms();
         let is_meant = |held: &Member| member.is_none_or(|member| member == held);
-        let run = self.run().to_vec();
+        let batch = self.batch().to_vec();
         let forced: Vec<Member> = match self.whole(now_ms) {
             Some((holder, _)) => {
                 let is_meant =
@@ -527,11 +529,11 @@ impl QueueState {
         };
         for member in &forced {
             self.drop_any(now_ms, member);
-            self.put_aside(call, member, &run);
+            self.put_aside(call, member, &batch);
         }
         for (node, mut numbers) in by_node(&forced) {
             // A node not yet notified of the batch knows only its members.
-            let others = run.iter().filter(|number| !numbers.contains(number));
+            let others = batch.iter().filter(|number| !numbers.contains(number));
             numbers.extend(others.copied().collect::<Vec<_>>());
             call.messages.push(Message::Revoked { node, numbers });
         }
@@ -554,10 +556,10 @@ impl QueueState {
         let holds = match self.whole(now_ms) {
             Some((member, ends_ms)) => {
                 // Batch members behind the first wait before all others.
-                let mut run = self.run().iter().map(|number| member.renumbered(*number));
-                let served = run.next().unwrap_or_else(|| member.clone());
-                let run = run.skip(from).take(most);
-                waiters.extend(run.map(|one| ((&one).into(), ends_ms)));
+                let mut batch = self.batch().iter().map(|number| member.renumbered(*number));
+                let served = batch.next().unwrap_or_else(|| member.clone());
+                let batch = batch.skip(from).take(most);
+                waiters.extend(batch.map(|one| ((&one).into(), ends_ms)));
                 vec![view(&served, ALL.into(), ends_ms)]
             }
             // An expired hold stays until the room is needed, but holds nothing.
@@ -567,14 +569,14 @@ impl QueueState {
             }
         };
         let deadline = |member: &Member| self.patience.get(member.node()).copied().unwrap_or(0);
-        let in_run = self.whole(now_ms).map_or(0, |_| self.waiting_in_run());
-        let queued = self.queue.iter().skip(from.saturating_sub(in_run));
+        let in_batch = self.whole(now_ms).map_or(0, |_| self.waiting_in_batch());
+        let queued = self.queue.iter().skip(from.saturating_sub(in_batch));
         let queued = queued.take(most - waiters.len());
         waiters.extend(queued.map(|(_, one)| (one.into(), deadline(one))));
         let holding = if self.whole(now_ms).is_some() { 1 } else { self.holds.len() };
         Inspection {
             holding: holding as u64,
-            waiting: (in_run + self.queue.len()) as u64,
+            waiting: (in_batch + self.queue.len()) as u64,
             holds,
             waiters,
             // Without holds, which were lost, the token in the lock key belongs to nobody.

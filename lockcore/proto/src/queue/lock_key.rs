@@ -32,7 +32,7 @@ pub enum Held {
         member: Member,
         /// Ids of the batch members served within this hold, in order; empty if the hold belongs to
         /// the holder alone.
-        run: Vec<u64>,
+        batch: Vec<u64>,
     },
     /// Members have shared holds, or the lock is free and others wait.
     Parts {
@@ -75,34 +75,34 @@ impl QueueState {
     }
 
     /// Returns the member ids served within the exclusive hold.
-    pub fn run(&self) -> &[u64] {
+    pub fn batch(&self) -> &[u64] {
         match self.lock_key.as_ref().map(|lock_key| &lock_key.held) {
-            Some(Held::Whole { run, .. }) => run,
+            Some(Held::Whole { batch, .. }) => batch,
             _ => &[],
         }
     }
 
     /// Whether this holder's hold serves the member: as the holder or in the batch.
     pub(super) fn is_served(&self, holder: &Member, member: &Member) -> bool {
-        match self.run() {
+        match self.batch() {
             [] => holder == member,
-            run => holder.node() == member.node() && run.contains(&member.number()),
+            batch => holder.node() == member.node() && batch.contains(&member.number()),
         }
     }
 
     /// Turns a batch's hold into the holder's alone. Returns the ids.
-    pub(super) fn end_run(&mut self) -> Vec<u64> {
+    pub(super) fn end_batch(&mut self) -> Vec<u64> {
         match self.lock_key.as_mut().map(|lock_key| &mut lock_key.held) {
-            Some(Held::Whole { run, .. }) => std::mem::take(run),
+            Some(Held::Whole { batch, .. }) => std::mem::take(batch),
             _ => Vec::new(),
         }
     }
 
     /// Removes a member from the batch. The others keep the hold: returns whether there are any.
     pub(super) fn strike(&mut self, member: &Member) -> bool {
-        if let Some(LockKeyValue { held: Held::Whole { run, .. }, .. }) = &mut self.lock_key {
-            run.retain(|number| *number != member.number());
-            return !run.is_empty();
+        if let Some(LockKeyValue { held: Held::Whole { batch, .. }, .. }) = &mut self.lock_key {
+            batch.retain(|number| *number != member.number());
+            return !batch.is_empty();
         }
         false
     }
@@ -142,8 +142,8 @@ impl QueueState {
             return;
         }
         if let Some((name, _)) = self.stored_holder() {
-            let (name, run) = (name.clone(), self.run().to_vec());
-            self.put_aside(call, &name, &run);
+            let (name, batch) = (name.clone(), self.batch().to_vec());
+            self.put_aside(call, &name, &batch);
         }
         let sum = self.holds.iter().map(|(_, member)| self.weight(member)).sum();
         let lock_key =
@@ -240,9 +240,9 @@ impl QueueState {
     }
 
     /// Makes a member the exclusive holder, for the whole batch.
-    pub(super) fn close(&mut self, member: &Member, run: Vec<u64>, mark: Mark, ends_ms: u64) {
+    pub(super) fn close(&mut self, member: &Member, batch: Vec<u64>, mark: Mark, ends_ms: u64) {
         let margin_ms = if mark == Mark::None { 0 } else { MARGIN_MS };
-        let held = Held::Whole { member: member.clone(), run };
+        let held = Held::Whole { member: member.clone(), batch };
         self.lock_key = Some(LockKeyValue { held, mark, ends_ms: Some(ends_ms + margin_ms) });
     }
 }

@@ -2,7 +2,7 @@
 
 use super::value::fencing_token;
 use crate::member::{Member, NodeId};
-use crate::{Event, FencingToken, MAX_RUN};
+use crate::{Event, FencingToken, MAX_BATCH};
 
 /// Parses a message:
 ///
@@ -20,8 +20,8 @@ pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
     if let Some(grants) = payload.strip_prefix("p ") {
         return several(grants);
     }
-    if let Some(run) = payload.strip_prefix("w ") {
-        return of_run(run);
+    if let Some(batch) = payload.strip_prefix("w ") {
+        return of_batch(batch);
     }
     if let Some(revoked) = payload.strip_prefix("r ") {
         let alone = || Some(vec![number(revoked)?]);
@@ -47,18 +47,18 @@ fn several(text: &str) -> Option<Event> {
     is_whole.then_some(Event::Granted { token, grants })
 }
 
-fn of_run(text: &str) -> Option<Event> {
+fn of_batch(text: &str) -> Option<Event> {
     let (token, rest) = text.split_once(' ')?;
-    let (left_ms, run) = rest.split_once(' ')?;
+    let (left_ms, batch) = rest.split_once(' ')?;
     let (token, left_ms) = (fencing_token(token)?, left_ms.parse().ok()?);
-    Some(Event::GrantedRun { token, left_ms, numbers: run_of(run, token)? })
+    Some(Event::GrantedBatch { token, left_ms, numbers: batch_of(batch, token)? })
 }
 
 /// Parses a batch's ids, each with a token.
-pub(super) fn run_of(text: &str, first: FencingToken) -> Option<Vec<u64>> {
+pub(super) fn batch_of(text: &str, first: FencingToken) -> Option<Vec<u64>> {
     let numbers = numbers(text)?;
     let last = first.get() + numbers.len() as u64 - 1;
-    (numbers.len() <= MAX_RUN && FencingToken::try_from(last).is_ok()).then_some(numbers)
+    (numbers.len() <= MAX_BATCH && FencingToken::try_from(last).is_ok()).then_some(numbers)
 }
 
 /// Parses all numbers, or returns `None`: no member is a number.
@@ -100,15 +100,15 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_read_if_each_of_its_members_has_a_token() {
-        let run = Event::GrantedRun { token: token(17), left_ms: 10_000, numbers: vec![1, 5] };
-        assert_eq!(read(b"w 17 10000 1 5"), Some(run));
+    fn a_batch_is_read_if_each_of_its_members_has_a_token() {
+        let batch = Event::GrantedBatch { token: token(17), left_ms: 10_000, numbers: vec![1, 5] };
+        assert_eq!(read(b"w 17 10000 1 5"), Some(batch));
         assert_eq!(read(b"w 9007199254740991 10000 1 5"), None);
         assert_eq!(read(b"w 17 10000"), None);
         let members = |count: usize| (0..count).map(|number| format!(" {number}"));
         let text = |count| format!("w 17 10000{}", members(count).collect::<String>());
-        assert!(read(text(MAX_RUN).as_bytes()).is_some());
-        assert_eq!(read(text(MAX_RUN + 1).as_bytes()), None);
+        assert!(read(text(MAX_BATCH).as_bytes()).is_some());
+        assert_eq!(read(text(MAX_BATCH + 1).as_bytes()), None);
     }
 
     #[test]

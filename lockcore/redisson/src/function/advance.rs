@@ -133,7 +133,7 @@ impl LockState {
             Some(token) => token.value,
             None => self.issue_token(call),
         };
-        Some(Grant { member, token, left_ms, run: Vec::new() })
+        Some(Grant { member, token, left_ms, batch: Vec::new() })
     }
 
     /// Returns the number of waiters ahead of a waiting member. `None` unless the member is in the

@@ -73,7 +73,7 @@ fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
 /// Returns the grant of the full lease to a member; `None` if the token is not valid.
 fn held(member: &Member, token: &str) -> Option<Grant> {
     let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
-    Some(Grant { member: member.clone(), token, left_ms, run: Vec::new() })
+    Some(Grant { member: member.clone(), token, left_ms, batch: Vec::new() })
 }
 
 /// Parses the reply to an acquire for several members: a full reply, followed by a number for each
@@ -174,7 +174,7 @@ fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>)
 fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {
     let member = Member::parse(member.text()?)?;
     let token = fencing_token(token.text()?)?;
-    Some(Grant { member, token, left_ms, run: Vec::new() })
+    Some(Grant { member, token, left_ms, batch: Vec::new() })
 }
 
 /// Parses a full reply: `{ outcome, number, ms left, holder, token, server time, skipped }`.

@@ -84,15 +84,15 @@ impl LocksBuilder {
         let set = [
             (self.redisson_peers, "redisson_peers", "unset: JVMs do not support quorums"),
             (
-                self.run_limit.is_some_and(|limit| limit > 1),
-                "run_limit",
+                self.batch_limit.is_some_and(|limit| limit > 1),
+                "batch_limit",
                 "1: quorums do not support batches",
             ),
         ];
         if let Some((_, option, range)) = set.into_iter().find(|(is_set, ..)| *is_set) {
             return Err(ConfigError::new(option, "set", range).into());
         }
-        self.run_limit = Some(1);
+        self.batch_limit = Some(1);
         Ok(Terms { max_lease, spare, request_timeout: self.request_timeout })
     }
 

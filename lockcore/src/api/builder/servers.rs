@@ -247,7 +247,7 @@ impl LocksBuilder {
     /// As [`Locks::connect`]. Also [`InvalidOption`](crate::LockErrorKind::InvalidOption) for an
     /// option unavailable on these servers: [`redisson_peers`](Self::redisson_peers) on a Redis
     /// Cluster; on a quorum `redisson_peers`, [`require_replicas`](Self::require_replicas),
-    /// [`require_fsync`](Self::require_fsync), a [`run_limit`](Self::run_limit) above 1, and a
+    /// [`require_fsync`](Self::require_fsync), a [`batch_limit`](Self::batch_limit) above 1, and a
     /// default lease above the [`max_lease`](Quorum::max_lease); with a client or a configuration
     /// of yours `require_fsync`.
     ///

@@ -43,7 +43,7 @@ async fn an_offer_that_ended_while_the_machine_was_suspended_is_not_handed_out()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_ended_while_the_machine_was_suspended_is_not_passed_on() {
+async fn a_batch_that_ended_while_the_machine_was_suspended_is_not_passed_on() {
     let store = MemoryStore::new();
     let [a, b] = [(); 2].map(|()| Locks::builder().on_memory(&store).expect("options"));
     let guard = a.lock("k").await.expect("free");

@@ -70,7 +70,7 @@ impl Network {
         let builder =
             Locks::builder().label("process").lease(MAX_LEASE).store_wait(Duration::from_secs(300));
         // Quorum primaries have no batches.
-        let builder = builder.run_limit(1);
+        let builder = builder.batch_limit(1);
         let mut wires = Vec::new();
         let connect = |at: &usize| -> (Option<Connected>, Connect) {
             let inbox = Inbox::default();

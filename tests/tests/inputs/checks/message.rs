@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use lockcore::{FencingToken, NodeId};
 use proto::wire::message;
-use proto::{Demand, Event, Label, MAX_RUN, Member};
+use proto::{Demand, Event, Label, MAX_BATCH, Member};
 
 use super::source::Source;
 
@@ -61,11 +61,11 @@ fn any(payload: &[u8]) {
             assert_eq!(granted(text), told, "{text:?}");
             assert!(token.get() < 1 << 53 && !grants.is_empty());
         }
-        Event::GrantedRun { token, left_ms, numbers } => {
+        Event::GrantedBatch { token, left_ms, numbers } => {
             let told = [token.get(), left_ms].into_iter().chain(numbers.iter().copied());
-            let written = text.strip_prefix("w ").expect("a run begins with a w");
+            let written = text.strip_prefix("w ").expect("a batch begins with a w");
             assert!(written.split(' ').map(number).eq(told.map(Some)), "{text:?}");
-            assert!(token.get() + (numbers.len() as u64) <= 1 << 53 && numbers.len() <= MAX_RUN);
+            assert!(token.get() + (numbers.len() as u64) <= 1 << 53 && numbers.len() <= MAX_BATCH);
         }
         Event::Revoked { numbers } => {
             let written = text.strip_prefix("r ").expect("a revocation begins with an r");
@@ -143,7 +143,7 @@ fn round_trip(source: &mut Source<'_>) {
     let event = message(text.as_bytes(), &node);
     assert_eq!(event, Some(Event::Granted { token, grants }));
     let text = format!("w {token} {left_ms} {number} 7");
-    let expected = Event::GrantedRun { token, left_ms, numbers: vec![number, 7] };
+    let expected = Event::GrantedBatch { token, left_ms, numbers: vec![number, 7] };
     let is_last = token.get() + 1 == 1 << 53;
     assert_eq!(message(text.as_bytes(), &node), Some(expected).filter(|_| !is_last));
     let event = message(format!("r {number} 7").as_bytes(), &node);

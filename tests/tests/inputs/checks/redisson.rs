@@ -232,7 +232,7 @@ fn round_trip(source: &mut Source<'_>) {
     assert_eq!((reply.now_us, reply.passed_over), (Some(now_us), position as u64));
     let grant = |token, left_ms| {
         let token = FencingToken::try_from(token).expect("it is in the range");
-        Grant { member: member.clone(), token, left_ms, run: Vec::new() }
+        Grant { member: member.clone(), token, left_ms, batch: Vec::new() }
     };
     assert_eq!(reply.grants, Vec::from_iter(holds.then(|| grant(token, left_ms))));
 

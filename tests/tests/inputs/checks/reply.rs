@@ -188,7 +188,7 @@ fn full(of: &str, outcome: &str, grants: Vec<Tree>) -> Vec<Tree> {
 /// Checks that an answer of the scripts is read with its meaning.
 fn round_trip(source: &mut Source<'_>) {
     let demand = ["w", "w/8", "r", "2/10"][source.below(4)];
-    // Labels are escaped: behind the end of a line stand the numbers of a run.
+    // Labels are escaped: behind the end of a line stand the numbers of a batch.
     let label = Label::new(&source.text(3));
     let member = format!("~2{NODE}:7:30000:{demand}:{}", label.as_str());
     let member = Member::parse(&member).expect("a member");
@@ -199,7 +199,7 @@ fn round_trip(source: &mut Source<'_>) {
         |command: &Command, value: &Tree| answer(false, command, value).map_err(|error| error.kind);
     let grant = |member: &Member, token, left_ms| {
         let token = FencingToken::try_from(token).expect("it is in the range");
-        vec![Grant { member: member.clone(), token, left_ms, run: Vec::new() }]
+        vec![Grant { member: member.clone(), token, left_ms, batch: Vec::new() }]
     };
 
     let told =
@@ -240,25 +240,25 @@ fn round_trip(source: &mut Source<'_>) {
     assert_eq!(reply.outcome, Released::Released);
     assert_eq!(reply.grants, grant(&other, token, 10_000));
 
-    // A run: its numbers follow in a line of their own.
+    // A batch: the numbers follow in a line of their own.
     let handed = read(&release, &said(format!("{token}{other}\n8 9 77")));
     let Ok(Answer::Released(reply)) = handed else { panic!("{handed:?}") };
-    let of_run = |mut grants: Vec<Grant>| {
-        grants[0].run = vec![8, 9, 77];
+    let of_batch = |mut grants: Vec<Grant>| {
+        grants[0].batch = vec![8, 9, 77];
         grants
     };
-    assert_eq!(reply.grants, of_run(grant(&other, token, 10_000)));
+    assert_eq!(reply.grants, of_batch(grant(&other, token, 10_000)));
     let told = vec![said(format!("{other}\n8 9 77")), Tree::Int(17)];
     let Ok(Answer::Acquired(reply)) =
         read(&acquire, &Tree::List(full(member.as_str(), "queued", told)))
     else {
         panic!("it is well formed")
     };
-    assert_eq!(reply.grants, of_run(grant(&other, CLOCK, 17)));
+    assert_eq!(reply.grants, of_batch(grant(&other, CLOCK, 17)));
     let many = (0..65).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
-    for run in ["", " ", "8 ", "8  9", "8 x", "-8", &many] {
-        let strange = read(&release, &said(format!("{token}{other}\n{run}")));
-        assert_eq!(strange, Err(LockErrorKind::Protocol), "{run:?}");
+    for batch in ["", " ", "8 ", "8  9", "8 x", "-8", &many] {
+        let strange = read(&release, &said(format!("{token}{other}\n{batch}")));
+        assert_eq!(strange, Err(LockErrorKind::Protocol), "{batch:?}");
     }
 
     let told = vec![said(other.as_str()), Tree::Int(17)];
@@ -271,5 +271,5 @@ fn round_trip(source: &mut Source<'_>) {
     assert_eq!((reply.outcome, reply.first_end_ms), (queued, Some(3)));
     assert_eq!((reply.grants, reply.now_us), (grant(&other, CLOCK, 17), Some(CLOCK)));
     assert_eq!(member.demand() == Demand::EXCLUSIVE, demand.starts_with('w'));
-    assert_eq!(member.run_limit(), if demand == "w/8" { 8 } else { 1 });
+    assert_eq!(member.batch_limit(), if demand == "w/8" { 8 } else { 1 });
 }

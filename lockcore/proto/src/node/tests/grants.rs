@@ -124,7 +124,7 @@ fn a_grant_that_was_confirmed_has_the_token_of_what_is_held_now() {
     let asked = sent(&mut core);
     let later = crate::token::FencingToken::try_from(7).expect("small");
     let held = reply(vec![Renewed::Held], LEASE, None);
-    let grants = vec![Grant { member, token: later, left_ms: 30_000, run: Vec::new() }];
+    let grants = vec![Grant { member, token: later, left_ms: 30_000, batch: Vec::new() }];
     core.event(at(20_003)).replied(&asked[0], &Answer::Renewed(Reply { grants, ..held }));
     match core.event(at(20_003)).take(attempt) {
         Outcome::Granted { token, .. } => assert_eq!(token, later),

@@ -150,8 +150,8 @@ fn a_try_waits_for_nothing_and_is_no_such_member() {
 
 /// The server dequeues it in a separate command.
 #[test]
-fn it_is_in_no_run_and_asked_for_alone() {
-    let rules = Rules { acquires: ACQUIRES, runs: 8, ..Rules::default() };
+fn it_is_in_no_batch_and_asked_for_alone() {
+    let rules = Rules { acquires: ACQUIRES, batch_limit: 8, ..Rules::default() };
     let mut core: Core<()> = Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules);
     let asks: Vec<_> =
         (0..3).map(|_| core.event(at(0)).begin(newest("a"), ()).expect("it is open").1).collect();

@@ -27,7 +27,7 @@ fn one_reply_tells_of_several_holds_each_with_its_own_time_left() {
         member: member_of(ask),
         token: token(),
         left_ms,
-        run: Vec::new(),
+        batch: Vec::new(),
     };
     let grants = vec![held(&one, 30_000), held(&other, 10_000)];
     let presence = Touched { members: vec![Presence::Holding; 2], listeners: 1 };
@@ -56,8 +56,8 @@ fn what_a_downgrade_grants_is_taken_in_and_one_that_is_not_held_is_lost() {
     let ask = core.event(at(1)).downgrade(write.2).expect("held");
     let weight = std::num::NonZeroU32::MIN;
     assert_eq!(ask.command, Command::reduce(member_of(&write.1), weight));
-    let (member, run) = (member_of(&read.1), Vec::new());
-    let grants = vec![Grant { member, token: token(), left_ms: 10_000, run }];
+    let (member, batch) = (member_of(&read.1), Vec::new());
+    let grants = vec![Grant { member, token: token(), left_ms: 10_000, batch }];
     let done = Reply { grants, ..reply(vec![Renewed::Held], LEASE, None) };
     core.event(at(2)).replied(&ask, &Answer::Renewed(done));
     assert!(is_granted(&mut core, at(2), read.0));

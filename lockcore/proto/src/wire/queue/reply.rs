@@ -7,7 +7,7 @@ use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::token::FencingToken;
 use crate::wire::call::Commands;
-use crate::wire::message::run_of;
+use crate::wire::message::batch_of;
 use crate::wire::outcome;
 use crate::wire::scripts::POSITIONS;
 use crate::wire::value::{Told, Value, fencing_token, nonsense};
@@ -165,13 +165,13 @@ fn left(told: Told<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
 /// Parses `<token>` or `<token> <clock>`: the member holds for the whole lease; for a batch, the
 /// member ids follow.
 fn granted<T>(told: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
-    let (told, run) = with_run(told);
+    let (told, batch) = with_batch(told);
     let (token, clock) = told.split_once(' ').map_or((told, None), |(token, at)| (token, Some(at)));
     let now_us = match clock {
         Some(clock) => Some(clock.parse().ok()?),
         None => None,
     };
-    let grants = vec![grant_of(member.clone(), fencing_token(token)?, member.lease_ms(), run)?];
+    let grants = vec![grant_of(member.clone(), fencing_token(token)?, member.lease_ms(), batch)?];
     Some(Reply { grants, now_us, ..Reply::short(outcome) })
 }
 
@@ -187,10 +187,10 @@ fn released(told: Told<'_>) -> Option<Reply<Released>> {
 /// `<token><member>`: released, and granted to the calling node's member.
 fn handed_over(told: &str, node: &NodeId) -> Option<Reply<Released>> {
     let (token, hold) = told.split_at_checked(told.find('~')?)?;
-    let (member, run) = with_run(hold);
+    let (member, batch) = with_batch(hold);
     let member = Member::parse(member).filter(|one| one.is_of(node))?;
     let left_ms = claim_ms(member.lease_ms());
-    let grants = vec![grant_of(member, fencing_token(token)?, left_ms, run)?];
+    let grants = vec![grant_of(member, fencing_token(token)?, left_ms, batch)?];
     Some(Reply { grants, ..Reply::short(Released::Released) })
 }
 
@@ -223,7 +223,7 @@ fn letters_of_renewals(letters: &str, _number: u64) -> Option<Vec<Renewed>> {
 pub(super) fn held<T>(member: Member, token: FencingToken, outcome: T) -> Reply<T> {
     let left_ms = member.lease_ms();
     Reply {
-        grants: vec![Grant { member, token, left_ms, run: Vec::new() }],
+        grants: vec![Grant { member, token, left_ms, batch: Vec::new() }],
         ..Reply::short(outcome)
     }
 }
@@ -234,7 +234,7 @@ fn reduced(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
     if let (Some(token), [Renewed::Held]) = (token, reply.outcome.as_slice()) {
         reply
             .grants
-            .insert(0, Grant { member: member.clone(), token, left_ms: 0, run: Vec::new() });
+            .insert(0, Grant { member: member.clone(), token, left_ms: 0, batch: Vec::new() });
     }
     Some(reply)
 }
@@ -300,14 +300,19 @@ fn inspection(told: Told<'_>) -> Option<Inspection> {
 }
 
 /// Splits a hold from the member ids served within it, on a separate line.
-fn with_run(hold: &str) -> (&str, Option<&str>) {
-    hold.split_once('\n').map_or((hold, None), |(hold, run)| (hold, Some(run)))
+fn with_batch(hold: &str) -> (&str, Option<&str>) {
+    hold.split_once('\n').map_or((hold, None), |(hold, batch)| (hold, Some(batch)))
 }
 
 /// Returns a grant, with the batch's ids, if any.
-fn grant_of(member: Member, token: FencingToken, left_ms: u64, run: Option<&str>) -> Option<Grant> {
-    let run = run.map_or(Some(Vec::new()), |run| run_of(run, token))?;
-    Some(Grant { member, token, left_ms, run })
+fn grant_of(
+    member: Member,
+    token: FencingToken,
+    left_ms: u64,
+    batch: Option<&str>,
+) -> Option<Grant> {
+    let batch = batch.map_or(Some(Vec::new()), |batch| batch_of(batch, token))?;
+    Some(Grant { member, token, left_ms, batch })
 }
 
 fn member_of(value: &Value<'_>) -> Option<Member> {
@@ -331,8 +336,8 @@ fn reply_of<T>(
     let token = optional_token(token)?;
     let grant = |pair: &[Value<'_>]| {
         let [member, left_ms] = pair else { return None };
-        let (member, run) = with_run(member.text()?);
-        grant_of(Member::parse(member)?, token?, left_ms.integer()?, run)
+        let (member, batch) = with_batch(member.text()?);
+        grant_of(Member::parse(member)?, token?, left_ms.integer()?, batch)
     };
     let reply = Reply {
         outcome: outcome(of.text()?, number.integer()?)?,

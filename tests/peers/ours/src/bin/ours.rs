@@ -1,5 +1,5 @@
-//! Our locks, with limits raised for the longest queue. Usage: `ours ADDRESS [dropped | run=N]`:
-//! guards are released, or dropped; `run` sets the batch limit. Several addresses are quorum
+//! Our locks, with limits raised for the longest queue. Usage: `ours ADDRESS [dropped | batch=N]`:
+//! guards are released, or dropped; `batch` sets the batch limit. Several addresses are quorum
 //! primaries.
 
 use lock_peer_kit::{Peer, run};
@@ -26,9 +26,9 @@ fn main() {
         None => run("lockcore", async |url| connect(builder(), url).await),
         Some("dropped") => run("lockcore", async |url| Dropped(connect(builder(), url).await)),
         Some(limit) => {
-            let limit = limit.strip_prefix("run=").and_then(|limit| limit.parse().ok());
-            let limit = limit.expect("dropped, or run=N");
-            run("lockcore", async move |url| connect(builder().run_limit(limit), url).await);
+            let limit = limit.strip_prefix("batch=").and_then(|limit| limit.parse().ok());
+            let limit = limit.expect("dropped, or batch=N");
+            run("lockcore", async move |url| connect(builder().batch_limit(limit), url).await);
         }
     }
 }

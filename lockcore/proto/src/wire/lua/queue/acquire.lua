@@ -85,8 +85,8 @@ elseif type(text) == 'string' then
       left = left - $margin_ms
     end
     --#include queue/waits
-    local run = is_waited and string.find(text, '\n', $number_at, true)
-    local at = run and string.find(text, ' ', run, true)
+    local batch = is_waited and string.find(text, '\n', $number_at, true)
+    local at = batch and string.find(text, ' ', batch, true)
     --#include queue/others
     if waits and size + others >= queue_limit then
       waits = false

@@ -28,20 +28,20 @@ if type(text) == 'string' then
   --#include queue/waits
   -- A member that holds, or that a batch of the same node may contain, takes the long path. Batch
   -- members differ from the first only in id.
-  local run = is_waited and string.find(text, '\n', $number_at, true)
-  local others, at = 0, run and string.find(text, ' ', run, true)
+  local batch = is_waited and string.find(text, '\n', $number_at, true)
+  local others, at = 0, batch and string.find(text, ' ', batch, true)
   --#include queue/others
   local waiting = size and size + others
   waits = waits and (waiting >= queue_limit or waiting + draws <= queue_limit)
-  if run and string.sub(text, 2, 1 + $node_colon) ~= string.sub(ARGV[6], 1, $node_colon) then
-    run = nil
+  if batch and string.sub(text, 2, 1 + $node_colon) ~= string.sub(ARGV[6], 1, $node_colon) then
+    batch = nil
   end
-  local digits = run and string.find(text, ':', 1 + $number_at, true) - 2
+  local digits = batch and string.find(text, ':', 1 + $number_at, true) - 2
   for i = 6, #ARGV do
     local member = ARGV[i]
     if member == holder then
       waits = false
-    elseif run and (#member ~= run - 2 or string.find(text, string.sub(member, $number_at, digits), run, true)) then
+    elseif batch and (#member ~= batch - 2 or string.find(text, string.sub(member, $number_at, digits), batch, true)) then
       waits = false
     end
   end

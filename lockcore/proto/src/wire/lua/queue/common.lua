@@ -77,10 +77,10 @@ local function read_lock_key()
   end
   local line = string.find(body, '\n', 1, true)
   if line then
-    body, run = string.sub(body, 1, line - 1), string.sub(body, line)
+    body, batch = string.sub(body, 1, line - 1), string.sub(body, line)
   end
   local _, _, lease, weight = parse(body)
-  if weight ~= ALL or line and not string.find(run, '^\n%d[%d ]*$') then
+  if weight ~= ALL or line and not string.find(batch, '^\n%d[%d ]*$') then
     return mark_foreign('lock', 'string')
   end
   whole_left = mark == '' and ttl or ttl - margin
@@ -91,7 +91,7 @@ local function read_lock_key()
   if whole_left > 0 then
     whole = body
   else
-    apart.lapsed, apart.run, run = body, run, ''
+    apart.lapsed, apart.batch, batch = body, batch, ''
   end
 end
 
@@ -101,22 +101,22 @@ local function number_of(member)
 end
 
 -- Returns how many members the lock is granted to.
-local function run_size()
-  return math.max(1, select(2, string.gsub(run, '%d+', '')))
+local function batch_size()
+  return math.max(1, select(2, string.gsub(batch, '%d+', '')))
 end
 
 -- Whether the id is part of the batch.
-local function is_of_run(number)
-  return string.find(run .. ' ', '[ \n]' .. number .. ' ') ~= nil
+local function is_of_batch(number)
+  return string.find(batch .. ' ', '[ \n]' .. number .. ' ') ~= nil
 end
 
 -- Whether the member holds exclusively, alone or in a batch.
 local function is_served(member)
-  if run == '' then
+  if batch == '' then
     return whole == member
   end
   local is_same = whole and string.sub(whole, 1, $node_colon) == string.sub(member, 1, $node_colon)
-  return is_same and is_of_run(number_of(member))
+  return is_same and is_of_batch(number_of(member))
 end
 
 local function look_at_gone()
@@ -199,7 +199,7 @@ local function look()
   -- Below the head by 10^9, so that no waiter is in between; otherwise below all newcomers.
   apart.front = place and math.max(place - $in_front, 0) or $empty_front
   if apart.lapsed then
-    put_aside(apart.lapsed, apart.run)
+    put_aside(apart.lapsed, apart.batch)
   end
   size = head and call('ZCARD', Q) or 0
   if whole then
@@ -272,7 +272,7 @@ local function take_any(member)
   if whole then
     local is_there = whole == member
     if is_there then
-      whole, run, used = nil, '', 0
+      whole, batch, used = nil, '', 0
     end
     return is_there
   end
@@ -312,7 +312,7 @@ local function grant(member, weight, ms, new_mark)
   is_granted[member] = true
   used = used + weight
   if weight == ALL then
-    issue(run_size())
+    issue(batch_size())
     whole, whole_left, is_whole_new, mark = member, ms, true, new_mark
     return
   end
@@ -332,10 +332,10 @@ end
 -- Notifies the member's node: the caller by the reply, others by message.
 local function tell_node(of, number, member, ms)
   if of == node then
-    grants[#grants + 1] = member .. run
+    grants[#grants + 1] = member .. batch
     grants[#grants + 1] = ms
-  elseif run ~= '' then
-    add(told, of, ms .. ' ' .. string.sub(run, 2))
+  elseif batch ~= '' then
+    add(told, of, ms .. ' ' .. string.sub(batch, 2))
   else
     add(told, of, number .. ' ' .. ms)
   end
@@ -386,7 +386,7 @@ end
 
 -- Dequeues the members that form a batch with the first: the next members from the same node that
 -- differ only in id.
-local function take_run(first, next_waiting)
+local function take_batch(first, next_waiting)
   local of, tail = string.sub(first, 1, $node_colon), string.match(first, '^%d+(:.*)$', $number_at)
   local most, numbers = tonumber(string.match(tail, '^:%d+:w/(%d+):') or 1), { number_of(first) }
   while #numbers < most do
@@ -399,7 +399,7 @@ local function take_run(first, next_waiting)
     is_granted[member] = true
     numbers[#numbers + 1] = number
   end
-  run = numbers[2] and '\n' .. table.concat(numbers, ' ') or ''
+  batch = numbers[2] and '\n' .. table.concat(numbers, ' ') or ''
 end
 
 -- Grants, from the head on, as long as the demand fits. A head that does not fit keeps the free
@@ -443,7 +443,7 @@ local function advance()
         granted = granted + 1
         take_out(member)
         if weight == ALL then
-          take_run(member, next_waiting)
+          take_batch(member, next_waiting)
         end
         grant(member, weight, claim, '+')
         tell_node(of, number, member, claim)
@@ -566,7 +566,7 @@ local function write_lock_key()
     -- The flag stays while this member holds: it may report more than there is.
     local is_stronger = mark == '' or new_mark == '-'
     new_mark = is_stronger and new_mark or mark
-    local text = new_mark .. whole .. run
+    local text = new_mark .. whole .. batch
     if is_whole_new or text ~= lock_key_value then
       call('PSETEX', lock_key, text_of(new_mark == '' and whole_left or whole_left + margin), text)
     end
@@ -599,7 +599,7 @@ local function write(needs_memory, newcomers)
   publish('r', revoked)
   publish('s', superseded)
   -- Next to a batch, nothing else is granted.
-  publish((run == '' and 'p ' or 'w ') .. (issued or token or ''), told)
+  publish((batch == '' and 'p ' or 'w ') .. (issued or token or ''), told)
 end
 
 -- Returns the reply: the outcome of the command, and the grants for the caller's members.

@@ -68,7 +68,7 @@ if foreign_key then
 end
 --#include queue/renew_hold
 if letter == 'h' and whole then
-  issue(run_size())
+  issue(batch_size())
 elseif letter == 'h' then
   token = token or issue()
 end
@@ -77,7 +77,7 @@ if foreign_key then
 end
 write()
 if letter == 'h' then
-  grants = { member .. run, lease }
+  grants = { member .. batch, lease }
 end
 return tell(letter, 0)
 end)()

@@ -15,7 +15,7 @@ local forced, any = { ARGV[5] }, false
 if not ARGV[5] or whole and is_served(ARGV[5]) then
   forced = whole and { whole } or call('ZRANGE', H, 0, -1)
 end
-local numbers = run
+local numbers = batch
 for _, member in ipairs(forced) do
   if take_any(member) then
     any = true

@@ -18,7 +18,7 @@ end
 local leases, weights, behind = {}, {}, {}
 if whole then
   local of, tail = string.sub(whole, 1, $node_colon), string.match(whole, '^%d+(:.*)$', $number_at)
-  for number in string.gmatch(run, '%d+') do
+  for number in string.gmatch(batch, '%d+') do
     behind[#behind + 1] = of .. number .. tail
   end
   -- The first is served, as far as is known here.

@@ -56,19 +56,19 @@ for i, member in ipairs(members) do
     is_back[member], was_waiting = true, true
     apart.unpassed[#apart.unpassed + 1] = member
   end
-  if whole and run ~= '' and is_served(member) then
+  if whole and batch ~= '' and is_served(member) then
     -- The others keep the hold, even if it has this member's name.
-    local others = string.gsub(run .. ' ', '([ \n])' .. number_of(member) .. ' ', '%1')
-    run = string.match(others, '^(.-) ?$')
-    if run ~= '\n' then
+    local others = string.gsub(batch .. ' ', '([ \n])' .. number_of(member) .. ' ', '%1')
+    batch = string.match(others, '^(.-) ?$')
+    if batch ~= '\n' then
       was_waiting = true
     elseif was_served[i] then
-      run = ''
+      batch = ''
     else
-      whole, run, used, was_waiting = nil, '', 0, true
+      whole, batch, used, was_waiting = nil, '', 0, true
     end
     letters[i] = was_waiting and 'l' or 'a'
-  elseif whole and run ~= '' or was_served[i] then
+  elseif whole and batch ~= '' or was_served[i] then
     letters[i] = was_waiting and 'l' or 'a'
   else
     letters[i] = (take_any(member) or was_waiting) and 'l' or 'a'

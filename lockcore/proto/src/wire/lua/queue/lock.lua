@@ -33,11 +33,11 @@ elseif type(text) == 'string' then
   -- A queue behind a lock key without a flag is not ours, or the flag was lost.
   local is_usual = size and (is_waited or size == 0)
   -- A batch of the same node may contain this member, which then takes the long path.
-  local run = is_waited and string.find(text, '\n', $number_at, true)
-  if run and string.sub(text, 2, 1 + $node_colon) == string.sub(member, 1, $node_colon) then
-    is_usual = is_usual and not string.find(text, string.match(member, '^%d+', $number_at), run, true)
+  local batch = is_waited and string.find(text, '\n', $number_at, true)
+  if batch and string.sub(text, 2, 1 + $node_colon) == string.sub(member, 1, $node_colon) then
+    is_usual = is_usual and not string.find(text, string.match(member, '^%d+', $number_at), batch, true)
   end
-  local others, at = 0, run and string.find(text, ' ', run, true)
+  local others, at = 0, batch and string.find(text, ' ', batch, true)
   --#include queue/others
   local is_behind = is_usual and is_other and left > 0 and left < $exact_left_ms
   local queue_limit = tonumber(ARGV[4] or $usual_limit)

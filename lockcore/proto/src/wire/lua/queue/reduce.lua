@@ -15,12 +15,12 @@ if foreign_key then
 end
 local over = not whole and tonumber(call('ZSCORE', H, member) or 0) or 0
 -- Once the member has left the batch, the hold under this name belongs to the others.
-local is_held = whole == member and (run == '' or is_of_run(ARGV[7])) or over > now
-if is_held and run ~= '' then
+local is_held = whole == member and (batch == '' or is_of_batch(ARGV[7])) or over > now
+if is_held and batch ~= '' then
   -- A member that has left since it was named is no longer in the batch.
   local back = {}
   for i = 8, #ARGV do
-    if ARGV[i] ~= ARGV[7] and is_of_run(ARGV[i]) then
+    if ARGV[i] ~= ARGV[7] and is_of_batch(ARGV[i]) then
       back[#back + 1] = ARGV[i]
     end
   end
@@ -28,7 +28,7 @@ if is_held and run ~= '' then
     apart.returned[#apart.returned + 1] = one
     is_back[one[2]], is_raised, size = true, true, size + 1
   end
-  run, is_whole_new = '', true
+  batch, is_whole_new = '', true
 end
 if is_held and whole and weight < ALL then
   -- With a new token: a delayed write with the old token must not pass next to the members granted
@@ -36,7 +36,7 @@ if is_held and whole and weight < ALL then
   -- between would end the hold before the guard does.
   time = call('TIME')
   local ends = time[1] * 1000 + math.floor(time[2] / 1000) + whole_left
-  whole, run, used, token, hold_count, lock_key_ends = nil, '', weight, issue(), 1, 0
+  whole, batch, used, token, hold_count, lock_key_ends = nil, '', weight, issue(), 1, 0
   held, reduced = { text_of(ends), member }, { ARGV[6], member }
   keep_until(ends)
 elseif is_held and whole then

@@ -15,7 +15,7 @@ local lock_key_value, mark, lock_key_ends = nil, '', 0
 -- The exclusive holder, the ms left of the lease, and whether they must be written.
 local whole, whole_left, is_whole_new
 -- The ids of the batch on a separate line, as stored behind the holder; empty without a batch.
-local run = ''
+local batch = ''
 -- The shared holds: sum, token, number of holds, and first expiry.
 local used, token, hold_count, first_end = 0, nil, 0, nil
 -- The number of waiters, and whether there are tombstones or reduced weights.

@@ -27,16 +27,16 @@ local function told(member, ms)
 end
 
 -- Batch members are notified together, once.
-local is_run_told = false
+local is_batch_told = false
 
 local function told_again(member, ms)
   if whole then
-    if is_run_told then
+    if is_batch_told then
       return 'granted'
     end
-    is_run_told = run ~= ''
-    issue(run_size())
-    return told(whole .. run, ms)
+    is_batch_told = batch ~= ''
+    issue(batch_size())
+    return told(whole .. batch, ms)
   elseif not token then
     token = issue()
   end
@@ -119,8 +119,8 @@ local function supersede(older)
 end
 
 -- Returns how many members wait within the holding batch: all but the first.
-local function in_run()
-  return run == '' and 0 or run_size() - 1
+local function in_batch()
+  return batch == '' and 0 or batch_size() - 1
 end
 
 local function wait(member, place)
@@ -132,7 +132,7 @@ local function wait(member, place)
   if not is_waiting then
     older = older_than(member)
   end
-  if older and not is_waiting and size + in_run() - #older >= queue_limit and not is_full_settled then
+  if older and not is_waiting and size + in_batch() - #older >= queue_limit and not is_full_settled then
     is_full_settled = true
     is_swept = call('EXISTS', lock_key .. ':swept') == 0
     if is_swept then
@@ -143,7 +143,7 @@ local function wait(member, place)
   if not older then
     return 'refused'
   end
-  local waiting = size + in_run() - #older
+  local waiting = size + in_batch() - #older
   if not is_waiting and waiting >= queue_limit then
     full[member] = waiting
     return 'full'
@@ -227,7 +227,7 @@ end
 for i, member in ipairs(members) do
   if outcomes[i] == 'queued' then
     local at = index[member]
-    numbers[#numbers + 1] = in_run() + (at and size - #newcomers / 2 + at or call('ZRANK', Q, member))
+    numbers[#numbers + 1] = in_batch() + (at and size - #newcomers / 2 + at or call('ZRANK', Q, member))
   elseif outcomes[i] == 'full' then
     numbers[#numbers + 1] = full[member]
   end

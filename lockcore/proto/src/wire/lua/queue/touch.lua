@@ -34,11 +34,11 @@ local letters = {}
 for i, member in ipairs(members) do
   local left = not whole and (leases[i] or now) - now or 0
   local is_holding = whole and is_served(member)
-  if is_holding and run ~= '' then
+  if is_holding and batch ~= '' then
     letters[i] = 's'
     if not grants[1] then
-      issue(run_size())
-      grants = { whole .. run, whole_left }
+      issue(batch_size())
+      grants = { whole .. batch, whole_left }
     end
   elseif is_holding or left > 0 then
     letters[i] = 'h'

@@ -39,7 +39,7 @@ if is_held and call('PTTL', lock_key) > $margin_ms then
       is_alive = call('EXISTS', lock_key .. ':patience:' .. of) == 1 and call('PUBSUB', 'NUMSUB', channel)[2] > 0
     end
     -- A batch: the members behind it that differ only in id.
-    local run, numbers = '', nil
+    local batch, numbers = '', nil
     local limit = most ~= '' and tonumber(string.sub(most, 2))
     if is_alive and limit and limit > 1 then
       local waiting = call('ZRANGE', queue, '0', limit - 1)
@@ -54,7 +54,7 @@ if is_held and call('PTTL', lock_key) > $margin_ms then
       end
       draws = #numbers
       if draws > 1 then
-        run = '\n' .. table.concat(numbers, ' ')
+        batch = '\n' .. table.concat(numbers, ' ')
       else
         numbers = nil
       end
@@ -69,14 +69,14 @@ if is_held and call('PTTL', lock_key) > $margin_ms then
       else
         call('ZREM', queue, head)
       end
-      call('PSETEX', lock_key, lease >= $long_lease_ms and '$max_handed_ms' or claim + $margin_ms, mark .. head .. run)
+      call('PSETEX', lock_key, lease >= $long_lease_ms and '$max_handed_ms' or claim + $margin_ms, mark .. head .. batch)
       local token = drawn - draws + 1
       if not channel then
-        return string.format('%d', token) .. head .. run
+        return string.format('%d', token) .. head .. batch
       end
       if numbers then
         local text = string.format('w %d %d ', token, claim)
-        call('PUBLISH', channel, text .. string.sub(run, 2))
+        call('PUBLISH', channel, text .. string.sub(batch, 2))
       else
         local number = string.match(head, '^:(%d+)', $node_colon)
         call('PUBLISH', channel, string.format('p %d %s %d', token, number, claim))

@@ -9,7 +9,7 @@ use crate::token::FencingToken;
 
 /// A batch's members, beside the entry of the batch hold.
 #[derive(Debug, Clone)]
-pub(super) struct Run<P> {
+pub(super) struct Batch<P> {
     pub(super) lock: LockName,
     /// The member ids to release together: the batch hold's id, and the members last listed by the
     /// server.
@@ -35,7 +35,7 @@ pub(super) struct Run<P> {
     pub(super) cut: Vec<u64>,
 }
 
-impl<P> Run<P> {
+impl<P> Batch<P> {
     /// Returns how many finished members the server still counts as waiting.
     pub(super) fn counted_too_many(&self) -> usize {
         let to_serve = self.rest.len() + usize::from(self.served.is_some());
@@ -81,7 +81,7 @@ pub(super) fn members_of(first: u64, numbers: &[u64]) -> Vec<u64> {
 
 /// A batch as the server reports it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ToldRun<'a> {
+pub(super) struct ReportedBatch<'a> {
     /// The lock, and the member by which the hold is named. A message contains neither: the first
     /// id then names the hold.
     pub(super) hold: Option<(&'a LockName, &'a Member)>,
@@ -95,7 +95,7 @@ pub(super) struct ToldRun<'a> {
     pub(super) left_ms: u64,
 }
 
-impl ToldRun<'_> {
+impl ReportedBatch<'_> {
     /// Returns whether this reply answers the member's acquire.
     pub(super) fn answers(&self, number: u64) -> bool {
         self.answered.iter().any(|member| member.number() == number)
@@ -104,16 +104,16 @@ impl ToldRun<'_> {
 
 /// A node's batches. Empty while no batch is granted, so that a single member's hold costs no more.
 #[derive(Debug, Clone)]
-pub(super) struct Runs<P> {
+pub(super) struct Batches<P> {
     /// By batch hold id, until the server has confirmed the release.
-    by_hold: BTreeMap<u64, Run<P>>,
+    by_hold: BTreeMap<u64, Batch<P>>,
     /// Each lock's last batch hold, by id.
     by_lock: BTreeMap<LockName, u64>,
     /// Each member's batch hold, while the member is served or still to be served.
     holds: BTreeMap<u64, u64>,
 }
 
-impl<P> Runs<P> {
+impl<P> Batches<P> {
     pub(super) fn new() -> Self {
         Self { by_hold: BTreeMap::new(), by_lock: BTreeMap::new(), holds: BTreeMap::new() }
     }
@@ -122,13 +122,16 @@ impl<P> Runs<P> {
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         for (lock, first) in &self.by_lock {
-            let run = self.by_hold.get(first);
-            assert!(run.is_some_and(|run| run.lock == *lock), "{first} is not a batch of {lock:?}");
+            let batch = self.by_hold.get(first);
+            assert!(
+                batch.is_some_and(|batch| batch.lock == *lock),
+                "{first} is not a batch of {lock:?}"
+            );
         }
-        for (first, run) in &self.by_hold {
-            assert_eq!(run.members.first(), Some(first), "the hold is the first member");
-            let served = run.served;
-            let is_both = run.rest.iter().any(|(number, _)| served == Some(*number));
+        for (first, batch) in &self.by_hold {
+            assert_eq!(batch.members.first(), Some(first), "the hold is the first member");
+            let served = batch.served;
+            let is_both = batch.rest.iter().any(|(number, _)| served == Some(*number));
             assert!(!is_both, "{served:?} is served, and to be served");
             if let Some(served) = served {
                 // A leaked guard has left the hold, and ends with the batch.
@@ -143,15 +146,15 @@ impl<P> Runs<P> {
         self.by_hold.is_empty() && self.by_lock.is_empty() && self.holds.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&u64, &Run<P>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&u64, &Batch<P>)> {
         self.by_hold.iter()
     }
 
-    pub(super) fn get(&self, first: u64) -> Option<&Run<P>> {
+    pub(super) fn get(&self, first: u64) -> Option<&Batch<P>> {
         self.by_hold.get(&first)
     }
 
-    pub(super) fn get_mut(&mut self, first: u64) -> Option<&mut Run<P>> {
+    pub(super) fn get_mut(&mut self, first: u64) -> Option<&mut Batch<P>> {
         self.by_hold.get_mut(&first)
     }
 
@@ -165,22 +168,22 @@ impl<P> Runs<P> {
         self.by_lock.get(lock).copied()
     }
 
-    pub(super) fn insert(&mut self, first: u64, run: Run<P>) {
-        self.by_lock.insert(run.lock.clone(), first);
-        self.by_hold.insert(first, run);
+    pub(super) fn insert(&mut self, first: u64, batch: Batch<P>) {
+        self.by_lock.insert(batch.lock.clone(), first);
+        self.by_hold.insert(first, batch);
     }
 
     /// Removes and returns the batch whose hold has this member id. The hold itself remains, as an
     /// ordinary hold.
-    pub(super) fn remove(&mut self, first: u64) -> Option<Run<P>> {
+    pub(super) fn remove(&mut self, first: u64) -> Option<Batch<P>> {
         if self.by_hold.is_empty() {
             return None;
         }
-        let run = self.by_hold.remove(&first)?;
-        if self.by_lock.get(&run.lock) == Some(&first) {
-            self.by_lock.remove(&run.lock);
+        let batch = self.by_hold.remove(&first)?;
+        if self.by_lock.get(&batch.lock) == Some(&first) {
+            self.by_lock.remove(&batch.lock);
         }
-        Some(run)
+        Some(batch)
     }
 
     /// Returns the batch hold (by id) under which a member is served, or will be.

@@ -36,7 +36,7 @@ const START_MS: u64 = 1_700_000_000_000;
 
 impl World {
     fn new() -> Self {
-        let rules = Rules { runs: 8, seed: 7, ..Rules::default() };
+        let rules = Rules { batch_limit: 8, seed: 7, ..Rules::default() };
         let (lock, said) = (QueueState::default(), Vec::new());
         let core = Core::new(NodeId::from(HERE), rules);
         Self { lock, counter: Some(START_MS * 1_000), core, said }
@@ -203,7 +203,7 @@ fn background(command: Command) -> Ask {
 }
 
 #[test]
-fn a_run_is_served_in_order_with_rising_tokens_and_released_once_by_its_name() {
+fn a_batch_is_served_in_order_with_rising_tokens_and_released_once_by_its_name() {
     let (mut world, attempts) = World::granted(3);
     let first = attempts[0] << ROUND_BITS;
     assert_eq!(world.holder(), Some(first));
@@ -215,7 +215,7 @@ fn a_run_is_served_in_order_with_rising_tokens_and_released_once_by_its_name() {
         let (number, token) = world.take(at(2), *attempt).expect("its turn");
         tokens.push(token);
         match world.core.event(at(2)).release(number) {
-            GivenBack::InRun if index < 2 => {}
+            GivenBack::InBatch if index < 2 => {}
             GivenBack::By(ask) if index == 2 => {
                 assert_eq!(released(&ask), Some(first));
                 world.answer(at(2), &ask);
@@ -228,7 +228,7 @@ fn a_run_is_served_in_order_with_rising_tokens_and_released_once_by_its_name() {
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
     let asked = world.run(at(2));
     assert!(matches!(&asked[..], [Command::Renew { .. }]), "of the first release: {asked:?}");
-    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
 
 /// Returns two attempts to which the lock was handed off as a batch. One acquire was lost and sent
@@ -261,11 +261,11 @@ fn granted_with_an_open(index: usize, is_lost: bool) -> (World, Vec<u64>, Comman
 }
 
 #[test]
-fn a_run_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
+fn a_batch_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
     for (ambiguous, is_lost) in [(0, true), (1, true), (0, false), (1, false)] {
         let (mut world, attempts, open) = granted_with_an_open(ambiguous, is_lost);
         let (number, _) = world.take(at(201), attempts[0]).expect("its turn");
-        assert_eq!(world.core.event(at(201)).release(number), GivenBack::InRun);
+        assert_eq!(world.core.event(at(201)).release(number), GivenBack::InBatch);
         world.run(at(201));
         let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
         let ask = world.core.event(at(202)).release(number).request().expect("it is the last");
@@ -279,13 +279,13 @@ fn a_run_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
         let Answer::Acquired(reply) = late else { panic!("{late:?}") };
         assert_eq!(reply.outcome, [Acquired::Refused], "{ambiguous}, {is_lost}");
         assert_eq!(world.run(at(203)), []);
-        assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+        assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
     }
 }
 
 /// The caller sends the returned release after the event's own requests.
 #[test]
-fn no_leave_of_its_last_member_overtakes_the_release_of_a_run() {
+fn no_leave_of_its_last_member_overtakes_the_release_of_a_batch() {
     let mut world = World::new();
     let (_, other) = world.waiting(0);
     let told = Told::default();
@@ -309,18 +309,18 @@ fn no_leave_of_its_last_member_overtakes_the_release_of_a_run() {
         world.core.event(at(2)).replied(ask, answer);
     }
     let (number, _) = world.take(at(3), second).expect("its turn");
-    assert_eq!(world.core.event(at(3)).release(number), GivenBack::InRun);
+    assert_eq!(world.core.event(at(3)).release(number), GivenBack::InBatch);
     let (number, _) = world.take(at(4), third).expect("its turn");
     let release = world.core.event(at(4)).release(number).request().expect("it is the last");
     world.run(at(4));
     world.answer(at(4), &release);
     assert_eq!(*told.0.borrow(), [Ok(Released::Released)]);
     world.run(at(1_000));
-    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
 
 #[test]
-fn a_leave_of_a_whole_run_that_fails_is_repeated_as_such() {
+fn a_leave_of_a_whole_batch_that_fails_is_repeated_as_such() {
     let (mut world, attempts, _) = granted_with_an_open(0, true);
     world.core.event(at(201)).cancel(attempts[0]);
     let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
@@ -329,7 +329,7 @@ fn a_leave_of_a_whole_run_that_fails_is_repeated_as_such() {
     let again = world.run(at(500));
     assert_eq!(again, [ask.command]);
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
-    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
 
 /// An inspection shows the first remaining member of a batch.
@@ -357,19 +357,19 @@ fn with_a_renewal_the_server_is_told_which_members_were_served() {
         };
         let [first, second] = [0, 1].map(|index| attempts[index] << ROUND_BITS);
         assert_eq!((member.number(), *is_buried), (first, ambiguous));
-        assert_eq!(world.lock.run(), [second]);
+        assert_eq!(world.lock.batch(), [second]);
         assert_eq!(world.run(at(5_301)), [], "once is enough");
         assert!(world.core.event(at(5_400)).until(number).is_some_and(|until| until > at(10_000)));
         let ask = world.core.event(at(5_400)).release(number).request().expect("it is the last");
         world.answer(at(5_400), &ask);
         assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
-        assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+        assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
     }
 }
 
 // Found by the simulation: the server had lost the batch grant and everything before it.
 #[test]
-fn a_member_that_the_release_of_its_run_is_granted_to_leaves() {
+fn a_member_that_the_release_of_its_batch_is_granted_to_leaves() {
     let (mut world, attempts) = World::granted(2);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     world.core.event(at(3)).dropped(number);
@@ -382,7 +382,7 @@ fn a_member_that_the_release_of_its_run_is_granted_to_leaves() {
     let asked = world.run(at(6));
     let leaving = vec![Leaving::new(last, false)];
     assert_eq!(asked, [Command::Leave { leaving }]);
-    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn members_that_are_cancelled_are_skipped_without_a_command() {
 }
 
 #[test]
-fn a_run_whose_members_all_leave_is_released() {
+fn a_batch_whose_members_all_leave_is_released() {
     let (mut world, attempts) = World::granted(3);
     for attempt in attempts {
         world.core.event(at(2)).cancel(attempt);
@@ -451,7 +451,7 @@ fn after_a_new_connection_the_hold_is_renewed_once_before_the_next_is_served() {
 }
 
 #[test]
-fn a_new_connection_has_the_hold_of_a_run_renewed_at_once() {
+fn a_new_connection_has_the_hold_of_a_batch_renewed_at_once() {
     let (mut world, attempts) = World::granted(2);
     world.take(at(2), attempts[0]).expect("its turn");
     world.run(at(5_000));
@@ -461,7 +461,7 @@ fn a_new_connection_has_the_hold_of_a_run_renewed_at_once() {
 }
 
 #[test]
-fn a_lost_run_tells_its_guard_and_serves_nobody_else() {
+fn a_lost_batch_tells_its_guard_and_serves_nobody_else() {
     let (mut world, attempts) = World::granted(3);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(3), &Command::ForceRelease { member: None });
@@ -479,11 +479,11 @@ fn a_lost_run_tells_its_guard_and_serves_nobody_else() {
 }
 
 #[test]
-fn a_reply_that_tells_of_the_run_again_does_not_begin_it_anew() {
+fn a_reply_that_tells_of_the_batch_again_does_not_begin_it_anew() {
     let (mut world, attempts) = World::granted(3);
     let (number, token) = world.take(at(2), attempts[0]).expect("its turn");
     // An earlier touch that the server runs late.
-    let first = world.core.member(attempts[0] << ROUND_BITS).expect("the run's").clone();
+    let first = world.core.member(attempts[0] << ROUND_BITS).expect("the batch's").clone();
     let members = vec![first.renumbered(attempts[1] << ROUND_BITS), first];
     let command = Command::Touch { members };
     let touch = background(command);
@@ -497,7 +497,7 @@ fn a_reply_that_tells_of_the_run_again_does_not_begin_it_anew() {
 }
 
 #[test]
-fn a_leave_of_the_first_that_is_on_its_way_takes_it_out_of_the_run_alone() {
+fn a_leave_of_the_first_that_is_on_its_way_takes_it_out_of_the_batch_alone() {
     for is_heard_first in [true, false] {
         let mut world = World::new();
         let (attempts, other) = world.waiting(3);
@@ -523,7 +523,7 @@ fn a_leave_of_the_first_that_is_on_its_way_takes_it_out_of_the_run_alone() {
 
 /// The response to an acquire that its caller and its node have forgotten.
 #[test]
-fn a_run_that_nobody_waits_for_is_released_once_by_its_name() {
+fn a_batch_that_nobody_waits_for_is_released_once_by_its_name() {
     let mut world = World::new();
     let (attempts, other) = world.waiting(2);
     world.hand_over(at(1), &other);
@@ -537,16 +537,16 @@ fn a_run_that_nobody_waits_for_is_released_once_by_its_name() {
     world.answer(at(2), &ask);
     assert_eq!(world.run(at(2)), [Command::Release { member: first }]);
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
-    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
 
 #[test]
-fn a_release_in_mid_run_is_proven_by_what_was_sent_after_it() {
+fn a_release_in_mid_batch_is_proven_by_what_was_sent_after_it() {
     let (mut world, attempts) = World::granted(3);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     let told = world.core.table.entries()[&number].mirror.clone();
     let early = world.due(at(4_960));
-    assert_eq!(world.core.event(at(4_961)).release(number), GivenBack::InRun);
+    assert_eq!(world.core.event(at(4_961)).release(number), GivenBack::InBatch);
     world.answer(at(4_962), &early[0]);
     assert_eq!(told.0.take(), [], "the renewal was sent before");
     let look = world.due(at(4_962));
@@ -563,7 +563,7 @@ fn one_renewal_at_a_time_proves_all_that_came_before_and_is_sent_by_the_event_it
     for (turn, attempt) in (3..).zip(&attempts[..3]) {
         let (number, _) = world.take(at(turn), *attempt).expect("its turn");
         told.push(world.core.table.entries()[&number].mirror.clone());
-        assert_eq!(world.core.event(at(turn)).release(number), GivenBack::InRun);
+        assert_eq!(world.core.event(at(turn)).release(number), GivenBack::InBatch);
     }
     let proven = || told.iter().filter(|told| !told.0.borrow().is_empty()).count();
     let first = world.sent();
@@ -579,12 +579,12 @@ fn one_renewal_at_a_time_proves_all_that_came_before_and_is_sent_by_the_event_it
 }
 
 #[test]
-fn a_release_in_mid_run_is_proven_by_the_release_of_the_run_or_is_lost_with_it() {
+fn a_release_in_mid_batch_is_proven_by_the_release_of_the_batch_or_is_lost_with_it() {
     for is_forced in [false, true] {
         let (mut world, attempts) = World::granted(2);
         let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
         let told = world.core.table.entries()[&number].mirror.clone();
-        assert_eq!(world.core.event(at(3)).release(number), GivenBack::InRun);
+        assert_eq!(world.core.event(at(3)).release(number), GivenBack::InBatch);
         let (last, _) = world.take(at(3), attempts[1]).expect("its turn");
         let release = world.core.event(at(4)).release(last).request().expect("it is the last");
         if is_forced {
@@ -603,7 +603,7 @@ fn a_look_that_fails_proves_nothing() {
     let (mut world, attempts) = World::granted(2);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     let told = world.core.table.entries()[&number].mirror.clone();
-    assert_eq!(world.core.event(at(3)).release(number), GivenBack::InRun);
+    assert_eq!(world.core.event(at(3)).release(number), GivenBack::InBatch);
     let look = world.due(at(3));
     let cut = StoreError::ambiguous("cut");
     world.core.event(at(4)).unanswered(&look[0], &cut);
@@ -612,7 +612,7 @@ fn a_look_that_fails_proves_nothing() {
 }
 
 #[test]
-fn a_shutdown_releases_a_run_once_after_its_guard() {
+fn a_shutdown_releases_a_batch_once_after_its_guard() {
     let (mut world, attempts) = World::granted(3);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     world.core.event(at(2)).close();
@@ -626,7 +626,7 @@ fn a_shutdown_releases_a_run_once_after_its_guard() {
 }
 
 #[test]
-fn a_hold_that_ends_by_itself_is_no_part_of_a_run() {
+fn a_hold_that_ends_by_itself_is_no_part_of_a_batch() {
     let mut world = World::new();
     let (_, other) = world.waiting(1);
     let fixed = Terms { renewal: Renewal::Fixed, ..wish("a").options };
@@ -636,11 +636,11 @@ fn a_hold_that_ends_by_itself_is_no_part_of_a_run() {
     }
     world.hand_over(at(1), &other);
     assert!(matches!(world.said[..], [Message::Grants { .. }]), "{:?}", world.said);
-    assert_eq!((world.lock.run(), world.lock.queue.len()), (&[][..], 3));
+    assert_eq!((world.lock.batch(), world.lock.queue.len()), (&[][..], 3));
 }
 
 #[test]
-fn a_run_is_confirmed_once_where_a_message_may_be_forged_and_then_has_the_tokens_told_last() {
+fn a_batch_is_confirmed_once_where_a_message_may_be_forged_and_then_has_the_tokens_told_last() {
     let mut world = World::new();
     world.core.rules.confirm_grants = true;
     let (attempts, other) = world.waiting(2);
@@ -658,7 +658,7 @@ fn a_run_is_confirmed_once_where_a_message_may_be_forged_and_then_has_the_tokens
 }
 
 #[test]
-fn a_run_whose_confirmation_fails_is_asked_for_by_a_touch() {
+fn a_batch_whose_confirmation_fails_is_asked_for_by_a_touch() {
     let mut world = World::new();
     world.core.rules.confirm_grants = true;
     let (attempts, other) = world.waiting(2);
@@ -674,11 +674,11 @@ fn a_run_whose_confirmation_fails_is_asked_for_by_a_touch() {
     }
     let asked = world.run(at(300));
     assert!(matches!(&asked[..], [Command::Release { .. }]), "{asked:?}");
-    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
 
 #[test]
-fn the_first_of_a_run_is_woken_at_its_turn_although_a_confirmation_has_failed() {
+fn the_first_of_a_batch_is_woken_at_its_turn_although_a_confirmation_has_failed() {
     let mut world = World::new();
     world.core.rules.confirm_grants = true;
     let (_, other) = world.waiting(0);
@@ -699,7 +699,7 @@ fn the_first_of_a_run_is_woken_at_its_turn_although_a_confirmation_has_failed() 
 }
 
 #[test]
-fn a_member_that_has_given_the_lock_back_is_forgotten_while_its_run_goes_on() {
+fn a_member_that_has_given_the_lock_back_is_forgotten_while_its_batch_goes_on() {
     let mut world = World::new();
     let (_, other) = world.waiting(0);
     let mirrors = [(); 3].map(|()| Told::default());
@@ -739,7 +739,7 @@ fn a_downgraded_hold_outlives_the_answer_to_a_list_of_served_members() {
 }
 
 #[test]
-fn a_downgrade_in_mid_run_puts_the_others_back_in_front() {
+fn a_downgrade_in_mid_batch_puts_the_others_back_in_front() {
     let (mut world, attempts) = World::granted(3);
     let later = world.queue_other(at(2));
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
@@ -753,7 +753,7 @@ fn a_downgrade_in_mid_run_puts_the_others_back_in_front() {
     let release = world.core.event(at(3)).release(number).request().expect("it is the last");
     world.answer(at(3), &release);
     assert!(world.take(at(3), attempts[1]).is_some());
-    assert_eq!(world.holder(), Some(second), "the two are a run again");
+    assert_eq!(world.holder(), Some(second), "the two are a batch again");
 }
 
 /// Dropped while the request is in flight; the release overtakes it.
@@ -823,7 +823,7 @@ fn downgraded(index: usize) -> (World, Vec<u64>, u64) {
 }
 
 #[test]
-fn a_downgraded_guard_of_a_run_keeps_its_hold_for_longer_than_a_lease() {
+fn a_downgraded_guard_of_a_batch_keeps_its_hold_for_longer_than_a_lease() {
     for index in 0..3 {
         let (mut world, attempts, number) = downgraded(index);
         let hold = attempts[0] << ROUND_BITS;
@@ -861,7 +861,7 @@ fn a_list_of_served_members_that_a_downgrade_has_overtaken_takes_nothing() {
 }
 
 #[test]
-fn a_position_behind_a_downgraded_run_counts_all_that_wait() {
+fn a_position_behind_a_downgraded_batch_counts_all_that_wait() {
     let (mut world, ..) = downgraded(0);
     world.run(at(3));
     world.core.drain();
@@ -870,11 +870,11 @@ fn a_position_behind_a_downgraded_run_counts_all_that_wait() {
         Effect::Observe(Note::Queued { position, .. }) => Some(position),
         _ => None,
     });
-    assert_eq!(queued, Some(2), "the rest of the run");
+    assert_eq!(queued, Some(2), "the rest of the batch");
 }
 
 #[test]
-fn a_guard_in_mid_run_that_leaks_keeps_the_lock_for_nobody() {
+fn a_guard_in_mid_batch_that_leaks_keeps_the_lock_for_nobody() {
     let (mut world, attempts) = World::granted(2);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     world.core.event(at(2)).leak(number);
@@ -884,14 +884,14 @@ fn a_guard_in_mid_run_that_leaks_keeps_the_lock_for_nobody() {
     assert_eq!(world.take(at(3), attempts[1]), None);
     let second = attempts[1] << ROUND_BITS;
     assert_eq!(world.waiting_numbers(), [second], "in front, and with its own number");
-    assert_eq!((world.lock.run(), world.core.counts().places_lost), (&[][..], 0));
+    assert_eq!((world.lock.batch(), world.core.counts().places_lost), (&[][..], 0));
     // The claim ends by itself.
     world.run(at(10_100));
     assert!(world.take(at(10_100), attempts[1]).is_some());
 }
 
 #[test]
-fn a_leak_in_mid_run_proves_the_releases_before_it() {
+fn a_leak_in_mid_batch_proves_the_releases_before_it() {
     for is_there in [true, false] {
         let mut world = World::new();
         let (_, other) = world.waiting(0);
@@ -901,7 +901,7 @@ fn a_leak_in_mid_run_proves_the_releases_before_it() {
         world.hand_over(at(1), &other);
         world.hear(at(1));
         let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-        assert_eq!(world.core.event(at(2)).release(number), GivenBack::InRun);
+        assert_eq!(world.core.event(at(2)).release(number), GivenBack::InBatch);
         let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
         if !is_there {
             world.lock = QueueState::default();
@@ -910,12 +910,12 @@ fn a_leak_in_mid_run_proves_the_releases_before_it() {
         world.run(at(2));
         let expected = if is_there { Released::Released } else { Released::NotHeld };
         assert_eq!(*mirrors[0].0.borrow(), [Ok(expected)]);
-        assert!(world.core.runs.is_empty());
+        assert!(world.core.batches.is_empty());
     }
 }
 
 #[test]
-fn the_rest_of_a_leaked_run_comes_back_in_front_although_the_request_is_lost() {
+fn the_rest_of_a_leaked_batch_comes_back_in_front_although_the_request_is_lost() {
     let (mut world, attempts) = World::granted(3);
     let later = world.queue_other(at(2));
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
@@ -934,7 +934,7 @@ fn the_rest_of_a_leaked_run_comes_back_in_front_although_the_request_is_lost() {
 /// A guard of this node handed the lock off by its release; the response arrives long after the
 /// batch has ended, when a batch member has the lock once more.
 #[test]
-fn an_answer_that_tells_of_a_leaked_run_late_takes_no_later_hold() {
+fn an_answer_that_tells_of_a_leaked_batch_late_takes_no_later_hold() {
     let mut world = World::new();
     let own = world.begin(at(0), wish("a"));
     let (own, _) = world.take(at(0), own).expect("free");
@@ -954,7 +954,7 @@ fn an_answer_that_tells_of_a_leaked_run_late_takes_no_later_hold() {
     for moment in [50_000, 58_000, 66_000] {
         world.run(at(moment));
     }
-    assert!(world.core.runs.is_empty() && world.core.phase(first << ROUND_BITS).is_none());
+    assert!(world.core.batches.is_empty() && world.core.phase(first << ROUND_BITS).is_none());
     world.core.event(at(66_001)).replied(&release, &late);
     for moment in [66_001, 75_000, 85_000] {
         world.run(at(moment));
@@ -964,21 +964,21 @@ fn an_answer_that_tells_of_a_leaked_run_late_takes_no_later_hold() {
 }
 
 #[test]
-fn a_leaked_run_is_forgotten_with_its_lease_although_the_answer_comes_later() {
+fn a_leaked_batch_is_forgotten_with_its_lease_although_the_answer_comes_later() {
     let (mut world, attempts) = World::granted(2);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     world.core.event(at(2)).leak(number);
     let unanswered = world.due(at(2));
     world.run(at(70_000));
-    assert!(world.core.runs.is_empty());
+    assert!(world.core.batches.is_empty());
     for ask in unanswered {
         world.answer(at(70_001), &ask);
     }
-    assert!(world.core.runs.is_empty());
+    assert!(world.core.batches.is_empty());
 }
 
 #[test]
-fn the_rest_of_a_run_that_was_force_released_comes_back_in_front() {
+fn the_rest_of_a_batch_that_was_force_released_comes_back_in_front() {
     for is_served in [true, false] {
         let (mut world, attempts) = World::granted(3);
         let [other, later] = [(); 2].map(|()| world.queue_other(at(2)));
@@ -1003,20 +1003,20 @@ fn the_rest_of_a_run_that_was_force_released_comes_back_in_front() {
 }
 
 #[test]
-fn a_guard_that_leaks_as_the_last_of_its_run_ends_the_run_on_the_server() {
+fn a_guard_that_leaks_as_the_last_of_its_batch_ends_the_batch_on_the_server() {
     let (mut world, attempts) = World::granted(2);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     world.core.event(at(2)).dropped(number);
     let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
     world.core.event(at(2)).leak(number);
     world.run(at(2));
-    assert_eq!((world.holder(), world.lock.run()), (Some(attempts[0] << ROUND_BITS), &[][..]));
+    assert_eq!((world.holder(), world.lock.batch()), (Some(attempts[0] << ROUND_BITS), &[][..]));
     world.touch_other(at(10_100));
     assert!(world.lock.passed.is_empty());
 }
 
 #[test]
-fn a_message_of_a_run_that_was_cut_counts_for_no_member_that_waits_again() {
+fn a_message_of_a_batch_that_was_cut_counts_for_no_member_that_waits_again() {
     for is_forced in [true, false] {
         let mut world = World::new();
         let (attempts, holder) = world.waiting(3);
@@ -1059,7 +1059,7 @@ fn a_message_of_a_run_that_was_cut_counts_for_no_member_that_waits_again() {
 
 // A stopped process reads the response to its touch first, and then the message.
 #[test]
-fn a_message_of_a_run_that_lapsed_unheard_makes_no_guard_of_a_member_that_waits_again() {
+fn a_message_of_a_batch_that_lapsed_unheard_makes_no_guard_of_a_member_that_waits_again() {
     let mut world = World::new();
     let (attempts, holder) = world.waiting(3);
     world.hand_over(at(1), &holder);
@@ -1084,7 +1084,7 @@ fn a_message_of_a_run_that_lapsed_unheard_makes_no_guard_of_a_member_that_waits_
 }
 
 #[test]
-fn the_rest_of_a_run_that_was_force_released_from_a_frozen_node_is_not_met_again() {
+fn the_rest_of_a_batch_that_was_force_released_from_a_frozen_node_is_not_met_again() {
     let (mut world, _) = World::granted(3);
     let later = world.queue_other(at(2));
     world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(3), &Command::ForceRelease { member: None });
@@ -1094,7 +1094,7 @@ fn the_rest_of_a_run_that_was_force_released_from_a_frozen_node_is_not_met_again
 }
 
 #[test]
-fn all_of_a_run_leave_where_the_hold_was_force_released_and_their_callers_are_gone() {
+fn all_of_a_batch_leave_where_the_hold_was_force_released_and_their_callers_are_gone() {
     let (mut world, attempts) = World::granted(3);
     world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(2), &Command::ForceRelease { member: None });
     for attempt in attempts {
@@ -1106,7 +1106,7 @@ fn all_of_a_run_leave_where_the_hold_was_force_released_and_their_callers_are_go
     let aside = world.lock.passed.values().flat_map(|passed| passed.members.iter());
     assert_eq!(aside.count(), 0);
     assert_eq!(world.core.counts(), Counts::default());
-    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
 
 #[test]
@@ -1125,7 +1125,7 @@ fn a_tombstone_keeps_a_member_from_coming_back_in_front() {
 }
 
 #[test]
-fn an_answer_that_a_leave_of_the_first_has_overtaken_still_tells_of_the_run() {
+fn an_answer_that_a_leave_of_the_first_has_overtaken_still_tells_of_the_batch() {
     let mut world = World::new();
     let attempts = [(); 3].map(|()| world.begin(at(0), wish("a")));
     let (number, _) = world.take(at(0), attempts[0]).expect("free");
@@ -1143,7 +1143,7 @@ fn an_answer_that_a_leave_of_the_first_has_overtaken_still_tells_of_the_run() {
 
 /// The server counts each batch member but one as waiting, even finished members.
 #[test]
-fn a_position_behind_our_own_run_counts_those_that_are_still_to_be_served() {
+fn a_position_behind_our_own_batch_counts_those_that_are_still_to_be_served() {
     let (mut world, attempts) = World::granted(3);
     let position = |world: &mut World, now| {
         world.begin(now, wish("a"));
@@ -1153,21 +1153,21 @@ fn a_position_behind_our_own_run_counts_those_that_are_still_to_be_served() {
         });
         queued.expect("it is queued")
     };
-    assert_eq!(position(&mut world, at(1)), 2, "two of the run");
+    assert_eq!(position(&mut world, at(1)), 2, "two of the batch");
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     world.core.event(at(2)).dropped(number);
     world.take(at(2), attempts[1]).expect("its turn");
-    assert_eq!(position(&mut world, at(2)), 2, "one of the run, and the newcomer before it");
+    assert_eq!(position(&mut world, at(2)), 2, "one of the batch, and the newcomer before it");
     // By now the server knows.
     world.run(at(5_300));
-    assert_eq!(world.lock.run().len(), 2);
-    assert_eq!(position(&mut world, at(5_301)), 3, "one of the run, and two newcomers");
+    assert_eq!(world.lock.batch().len(), 2);
+    assert_eq!(position(&mut world, at(5_301)), 3, "one of the batch, and two newcomers");
 }
 
 /// A batch whose release was not answered may be gone from the server, and replaced by another
 /// batch.
 #[test]
-fn a_run_that_may_be_gone_takes_nothing_off_a_position() {
+fn a_batch_that_may_be_gone_takes_nothing_off_a_position() {
     let (mut world, attempts) = World::granted(3);
     for attempt in &attempts[..2] {
         let (number, _) = world.take(at(2), *attempt).expect("its turn");
@@ -1176,14 +1176,14 @@ fn a_run_that_may_be_gone_takes_nothing_off_a_position() {
     let (number, _) = world.take(at(2), attempts[2]).expect("its turn");
     let ask = world.core.event(at(3)).release(number).request().expect("it is the last");
     let lock = ask.lock.clone();
-    assert_eq!(world.core.done_in_run(&lock), 2);
+    assert_eq!(world.core.done_in_batch(&lock), 2);
     world.core.event(at(4)).unanswered(&ask, &StoreError::ambiguous("cut"));
-    assert_eq!(world.core.done_in_run(&lock), 0);
+    assert_eq!(world.core.done_in_batch(&lock), 0);
 }
 
 /// The batch hold has the first member's id, so the first attempt continues under another id.
 #[test]
-fn the_first_of_a_run_has_a_number_left_and_ends_where_it_misses_its_turn_by_it() {
+fn the_first_of_a_batch_has_a_number_left_and_ends_where_it_misses_its_turn_by_it() {
     let mut world = World::new();
     let (attempts, other) = world.waiting(1);
     let first = attempts[0];

@@ -10,25 +10,25 @@ use crate::backend::{
 on_every_store!(
     ;
     not_by_a_quorum:
-    grants_follow_the_order_of_arrival_across_nodes_that_form_runs,
-    members_of_a_run_that_are_cancelled_are_skipped,
-    a_release_in_mid_run_tells_whether_the_hold_was_there,
-    a_guard_in_mid_run_that_is_dropped_lets_the_next_have_the_lock,
-    a_shutdown_in_mid_run_leaves_nothing_behind,
-    a_downgrade_in_mid_run_lets_the_others_wait_again,
+    grants_follow_the_order_of_arrival_across_nodes_that_form_batches,
+    members_of_a_batch_that_are_cancelled_are_skipped,
+    a_release_in_mid_batch_tells_whether_the_hold_was_there,
+    a_guard_in_mid_batch_that_is_dropped_lets_the_next_have_the_lock,
+    a_shutdown_in_mid_batch_leaves_nothing_behind,
+    a_downgrade_in_mid_batch_lets_the_others_wait_again,
     a_hold_with_an_end_of_its_own_is_granted_alone_and_ends_when_it_says,
-    a_force_release_in_mid_run_frees_the_lock_for_others_at_once,
-    as_many_wait_as_the_queue_limit_allows_and_are_served_also_while_a_run_is,
+    a_force_release_in_mid_batch_frees_the_lock_for_others_at_once,
+    as_many_wait_as_the_queue_limit_allows_and_are_served_also_while_a_batch_is,
 );
 
-fn runs() -> LocksBuilder {
-    Locks::builder().defaults(LockOptions::new().lease(LONG)).run_limit(8)
+fn batches() -> LocksBuilder {
+    Locks::builder().defaults(LockOptions::new().lease(LONG)).batch_limit(8)
 }
 
 async fn nodes<const N: usize>(backend: &Backend) -> [Locks; N] {
     let mut nodes = Vec::with_capacity(N);
     for _ in 0..N {
-        nodes.push(backend.build(runs()).await);
+        nodes.push(backend.build(batches()).await);
     }
     nodes.try_into().unwrap_or_else(|_| unreachable!("so many"))
 }
@@ -51,7 +51,7 @@ async fn queue(backend: &Backend, length: usize) -> Queue {
     Queue { a, b, guard, waiting }
 }
 
-async fn grants_follow_the_order_of_arrival_across_nodes_that_form_runs(backend: &Backend) {
+async fn grants_follow_the_order_of_arrival_across_nodes_that_form_batches(backend: &Backend) {
     let nodes = nodes::<3>(backend).await;
     let mut guard = nodes[0].lock("key").await.expect("free");
     let mut tokens = vec![guard.fencing_token()];
@@ -71,7 +71,7 @@ async fn grants_follow_the_order_of_arrival_across_nodes_that_form_runs(backend:
     until_nothing_is_left(&nodes[1], "key").await;
 }
 
-async fn members_of_a_run_that_are_cancelled_are_skipped(backend: &Backend) {
+async fn members_of_a_batch_that_are_cancelled_are_skipped(backend: &Backend) {
     let Queue { a, b: _b, guard, waiting } = queue(backend, 5).await;
     let [first, second, third, fourth, fifth] = waiting.try_into().expect("five");
     first.abort();
@@ -88,7 +88,7 @@ async fn members_of_a_run_that_are_cancelled_are_skipped(backend: &Backend) {
     until_nothing_is_left(&a, "key").await;
 }
 
-async fn a_release_in_mid_run_tells_whether_the_hold_was_there(backend: &Backend) {
+async fn a_release_in_mid_batch_tells_whether_the_hold_was_there(backend: &Backend) {
     let Queue { a, b: _b, guard, mut waiting } = queue(backend, 3).await;
     guard.release().await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
@@ -105,7 +105,7 @@ async fn a_release_in_mid_run_tells_whether_the_hold_was_there(backend: &Backend
     until_nothing_is_left(&a, "key").await;
 }
 
-async fn a_guard_in_mid_run_that_is_dropped_lets_the_next_have_the_lock(backend: &Backend) {
+async fn a_guard_in_mid_batch_that_is_dropped_lets_the_next_have_the_lock(backend: &Backend) {
     let Queue { a, b: _b, guard, waiting } = queue(backend, 3).await;
     drop(guard);
     for one in waiting {
@@ -114,7 +114,7 @@ async fn a_guard_in_mid_run_that_is_dropped_lets_the_next_have_the_lock(backend:
     until_nothing_is_left(&a, "key").await;
 }
 
-async fn a_shutdown_in_mid_run_leaves_nothing_behind(backend: &Backend) {
+async fn a_shutdown_in_mid_batch_leaves_nothing_behind(backend: &Backend) {
     let Queue { a, b, guard, mut waiting } = queue(backend, 3).await;
     guard.release().await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
@@ -129,7 +129,7 @@ async fn a_shutdown_in_mid_run_leaves_nothing_behind(backend: &Backend) {
     until_nothing_is_left(&a, "key").await;
 }
 
-async fn a_downgrade_in_mid_run_lets_the_others_wait_again(backend: &Backend) {
+async fn a_downgrade_in_mid_batch_lets_the_others_wait_again(backend: &Backend) {
     let Queue { a, b: _b, guard, mut waiting } = queue(backend, 2).await;
     guard.release().await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
@@ -170,7 +170,7 @@ async fn a_hold_with_an_end_of_its_own_is_granted_alone_and_ends_when_it_says(ba
     until_nothing_is_left(&a, "key").await;
 }
 
-async fn a_force_release_in_mid_run_frees_the_lock_for_others_at_once(backend: &Backend) {
+async fn a_force_release_in_mid_batch_frees_the_lock_for_others_at_once(backend: &Backend) {
     let Queue { a, b: _b, guard, mut waiting } = queue(backend, 3).await;
     guard.release().await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
@@ -190,17 +190,17 @@ async fn a_force_release_in_mid_run_frees_the_lock_for_others_at_once(backend: &
 }
 
 #[tokio::test]
-async fn a_run_has_at_least_one_member_and_at_most_64() {
+async fn a_batch_has_at_least_one_member_and_at_most_64() {
     for members in [0, 65] {
         let store = lockcore::MemoryStore::new();
-        let error = Locks::builder().run_limit(members).on_memory(&store).expect_err("refused");
+        let error = Locks::builder().batch_limit(members).on_memory(&store).expect_err("refused");
         assert_eq!(error.kind(), LockErrorKind::InvalidOption);
-        let expected = format!("run_limit is {members}: it must be 1 to 64");
+        let expected = format!("batch_limit is {members}: it must be 1 to 64");
         assert!(error.to_string().contains(&expected), "{error}");
     }
 }
 
-async fn as_many_wait_as_the_queue_limit_allows_and_are_served_also_while_a_run_is(
+async fn as_many_wait_as_the_queue_limit_allows_and_are_served_also_while_a_batch_is(
     backend: &Backend,
 ) {
     let [a, b] = nodes(backend).await;

@@ -15,37 +15,37 @@ use crate::node::Node;
 facts! {
     queue: [
         a_release_grants_the_members_of_one_node_at_the_head_as_one_hold_with_a_token_each,
-        a_run_ends_in_front_of_a_member_of_another_node_with_another_lease_or_alone,
-        a_run_has_no_more_members_than_its_first_allows_and_none_that_come_later,
-        a_member_of_a_run_that_asks_again_or_touches_is_told_of_the_run_by_new_tokens,
-        a_leave_takes_its_member_out_of_a_run_and_the_last_one_gives_the_hold_on,
-        a_run_is_renewed_confirmed_and_released_by_the_name_of_its_first,
-        the_members_of_a_run_whose_lease_has_ended_come_back_in_front_with_a_touch,
-        a_run_whose_lease_has_ended_is_forgotten_where_its_node_is_away,
-        a_force_release_of_a_run_tells_all_its_members_and_frees_the_lock,
-        the_members_of_a_run_that_was_force_released_come_back_in_front_with_a_touch,
-        a_reduction_puts_the_members_of_the_run_that_still_wait_back_in_front,
+        a_batch_ends_in_front_of_a_member_of_another_node_with_another_lease_or_alone,
+        a_batch_has_no_more_members_than_its_first_allows_and_none_that_come_later,
+        a_member_of_a_batch_that_asks_again_or_touches_is_told_of_the_batch_by_new_tokens,
+        a_leave_takes_its_member_out_of_a_batch_and_the_last_one_gives_the_hold_on,
+        a_batch_is_renewed_confirmed_and_released_by_the_name_of_its_first,
+        the_members_of_a_batch_whose_lease_has_ended_come_back_in_front_with_a_touch,
+        a_batch_whose_lease_has_ended_is_forgotten_where_its_node_is_away,
+        a_force_release_of_a_batch_tells_all_its_members_and_frees_the_lock,
+        the_members_of_a_batch_that_was_force_released_come_back_in_front_with_a_touch,
+        a_reduction_puts_the_members_of_the_batch_that_still_wait_back_in_front,
         a_reduction_brings_back_no_member_that_has_left,
-        a_reduction_of_a_member_that_has_left_the_run_changes_nothing,
-        a_run_at_the_end_of_the_counter_begins_above_the_time,
-        an_operator_sees_who_of_a_run_holds_and_who_waits,
-        a_run_counts_in_the_positions_of_those_behind_it,
-        a_run_counts_for_the_queue_limit,
+        a_reduction_of_a_member_that_has_left_the_batch_changes_nothing,
+        a_batch_at_the_end_of_the_counter_begins_above_the_time,
+        an_operator_sees_who_of_a_batch_holds_and_who_waits,
+        a_batch_counts_in_the_positions_of_those_behind_it,
+        a_batch_counts_for_the_queue_limit,
     ],
 }
 
 impl Node {
     /// A new member with this batch limit.
-    pub(crate) fn in_run(&self, limit: usize, lease_ms: u64) -> Member {
+    pub(crate) fn in_batch(&self, limit: usize, lease_ms: u64) -> Member {
         let number = self.member(lease_ms).number();
-        Member::in_run(&self.id, number, lease_ms, limit, &Label::new("test"))
+        Member::in_batch(&self.id, number, lease_ms, limit, &Label::new("test"))
     }
 
     /// Queues `count` members that may be served in one batch.
-    async fn queue_run(&self, count: usize) -> Vec<Member> {
+    async fn queue_batch(&self, count: usize) -> Vec<Member> {
         let mut members = Vec::new();
         for _ in 0..count {
-            let member = self.in_run(8, 30_000);
+            let member = self.in_batch(8, 30_000);
             let outcome = self.wait(&member).await.outcome;
             assert!(matches!(outcome, Acquired::Queued { .. }), "{outcome:?}");
             members.push(member);
@@ -60,19 +60,19 @@ fn numbers(members: &[Member]) -> Vec<u64> {
 
 impl Bench {
     /// A batch of three of the second node, after a hand-off by the first node.
-    pub(crate) async fn run_of_three(&mut self) -> (Node, Node, Vec<Member>) {
+    pub(crate) async fn batch_of_three(&mut self) -> (Node, Node, Vec<Member>) {
         let (a, b) = (self.node().await, self.node().await);
         let held = a.hold(30_000).await;
-        let members = b.queue_run(3).await;
+        let members = b.queue_batch(3).await;
         a.release(&held).await;
-        assert_eq!(self.run().await, numbers(&members));
+        assert_eq!(self.batch().await, numbers(&members));
         b.heard().await;
         (a, b, members)
     }
 
     /// The member ids of the batch that has the lock.
-    pub(crate) async fn run(&mut self) -> Vec<u64> {
-        self.state().await.0.of_queue().run().to_vec()
+    pub(crate) async fn batch(&mut self) -> Vec<u64> {
+        self.state().await.0.of_queue().batch().to_vec()
     }
 }
 
@@ -83,11 +83,11 @@ async fn a_release_grants_the_members_of_one_node_at_the_head_as_one_hold_with_a
         bench.restart().await;
         let (a, b) = (bench.node().await, bench.node().await);
         let held = a.hold(30_000).await;
-        let members = if is_own { a.queue_run(3).await } else { b.queue_run(3).await };
+        let members = if is_own { a.queue_batch(3).await } else { b.queue_batch(3).await };
         let reply = a.release(&held).await;
         assert_eq!(reply.outcome, Released::Released);
         assert_eq!(bench.holder().await.as_ref(), Some(&members[0]));
-        assert_eq!((bench.run().await, bench.queue().await), (numbers(&members), vec![]));
+        assert_eq!((bench.batch().await, bench.queue().await), (numbers(&members), vec![]));
         // A token each, up to the last drawn token.
         let first = bench.counter().await - 2;
         let left = bench.left().await;
@@ -95,13 +95,13 @@ async fn a_release_grants_the_members_of_one_node_at_the_head_as_one_hold_with_a
         if is_own {
             let grant = grant(&reply);
             assert_eq!(
-                (grant.member.clone(), &grant.run),
+                (grant.member.clone(), &grant.batch),
                 (members[0].clone(), &numbers(&members))
             );
             assert_eq!((grant.token.get(), grant.left_ms), (first, 10_000));
         } else {
             let heard = b.heard().await;
-            let [Event::GrantedRun { token, left_ms, numbers: told }] = &heard[..] else {
+            let [Event::GrantedBatch { token, left_ms, numbers: told }] = &heard[..] else {
                 panic!("{heard:?}")
             };
             assert_eq!((token.get(), *left_ms, told), (first, 10_000, &numbers(&members)));
@@ -110,24 +110,24 @@ async fn a_release_grants_the_members_of_one_node_at_the_head_as_one_hold_with_a
     }
 }
 
-async fn a_run_ends_in_front_of_a_member_of_another_node_with_another_lease_or_alone(
+async fn a_batch_ends_in_front_of_a_member_of_another_node_with_another_lease_or_alone(
     mut bench: Bench,
 ) {
     for case in 0..4 {
         bench.restart().await;
         let (a, b) = (bench.node().await, bench.node().await);
         let held = a.hold(30_000).await;
-        let members = b.queue_run(2).await;
+        let members = b.queue_batch(2).await;
         let other = match case {
-            0 => a.in_run(8, 30_000),
-            1 => b.in_run(8, 20_000),
-            2 => b.in_run(1, 30_000),
+            0 => a.in_batch(8, 30_000),
+            1 => b.in_batch(8, 20_000),
+            2 => b.in_batch(1, 30_000),
             _ => b.member_for(Demand::READ, 30_000),
         };
         b_or_a(&a, &b, &other).wait(&other).await;
-        let last = b.queue_run(1).await;
+        let last = b.queue_batch(1).await;
         a.release(&held).await;
-        assert_eq!(bench.run().await, numbers(&members), "{case}");
+        assert_eq!(bench.batch().await, numbers(&members), "{case}");
         assert_eq!(bench.queue().await, [other, last[0].clone()], "{case}");
     }
 }
@@ -136,70 +136,70 @@ fn b_or_a<'a>(a: &'a Node, b: &'a Node, member: &Member) -> &'a Node {
     if member.is_of(&a.id) { a } else { b }
 }
 
-async fn a_run_has_no_more_members_than_its_first_allows_and_none_that_come_later(
+async fn a_batch_has_no_more_members_than_its_first_allows_and_none_that_come_later(
     mut bench: Bench,
 ) {
     let (a, b) = (bench.node().await, bench.node().await);
     let held = a.hold(30_000).await;
     let mut members = Vec::new();
     for _ in 0..4 {
-        let member = b.in_run(3, 30_000);
+        let member = b.in_batch(3, 30_000);
         b.wait(&member).await;
         members.push(member);
     }
     a.release(&held).await;
-    assert_eq!(bench.run().await, numbers(&members[..3]));
-    let later = b.in_run(3, 30_000);
+    assert_eq!(bench.batch().await, numbers(&members[..3]));
+    let later = b.in_batch(3, 30_000);
     assert_eq!(b.wait(&later).await.outcome, Acquired::Queued { position: 3 });
-    assert_eq!(bench.run().await, numbers(&members[..3]));
+    assert_eq!(bench.batch().await, numbers(&members[..3]));
     b.release(&members[0]).await;
-    assert_eq!(bench.run().await, [members[3].number(), later.number()]);
+    assert_eq!(bench.batch().await, [members[3].number(), later.number()]);
 }
 
-async fn a_member_of_a_run_that_asks_again_or_touches_is_told_of_the_run_by_new_tokens(
+async fn a_member_of_a_batch_that_asks_again_or_touches_is_told_of_the_batch_by_new_tokens(
     mut bench: Bench,
 ) {
-    let (_, b, members) = bench.run_of_three().await;
+    let (_, b, members) = bench.batch_of_three().await;
     let before = bench.counter().await;
     let reply = b.wait(&members[1]).await;
     assert_eq!(reply.outcome, Acquired::Granted);
     let told = grant(&reply);
-    assert_eq!((told.member.clone(), &told.run), (members[0].clone(), &numbers(&members)));
+    assert_eq!((told.member.clone(), &told.batch), (members[0].clone(), &numbers(&members)));
     assert!(told.token.get() > before);
     assert_eq!(bench.counter().await, told.token.get() + 2);
     // All of them at once are reported once, even with a newcomer between them.
-    let later = b.in_run(8, 30_000);
+    let later = b.in_batch(8, 30_000);
     let reply = b.wait_all(&[&members[2], &later, &members[0]]).await;
     let queued = Acquired::Queued { position: 2 };
     assert_eq!(reply.outcome, [Acquired::Granted, queued, Acquired::Granted]);
-    assert_eq!(grant(&reply).run, numbers(&members));
+    assert_eq!(grant(&reply).batch, numbers(&members));
     let touched = b.touch(&[&members[1], &later, &members[2]]).await;
     let presence = [Presence::Holding, Presence::Waiting, Presence::Holding];
     assert_eq!(touched.outcome.members, presence);
-    assert_eq!(grant(&touched).run, numbers(&members));
+    assert_eq!(grant(&touched).batch, numbers(&members));
     assert_eq!(bench.queue().await, [later]);
 }
 
-async fn a_leave_takes_its_member_out_of_a_run_and_the_last_one_gives_the_hold_on(
+async fn a_leave_takes_its_member_out_of_a_batch_and_the_last_one_gives_the_hold_on(
     mut bench: Bench,
 ) {
-    let (a, b, members) = bench.run_of_three().await;
+    let (a, b, members) = bench.batch_of_three().await;
     let next = a.queue(30_000).await;
     assert_eq!(b.leave(&members[0]).await.outcome, [Left::Left]);
     assert_eq!(bench.holder().await.as_ref(), Some(&members[0]), "it keeps the name");
-    assert_eq!(bench.run().await, numbers(&members[1..]));
+    assert_eq!(bench.batch().await, numbers(&members[1..]));
     assert_eq!(b.leave(&members[0]).await.outcome, [Left::Absent]);
     assert_eq!(b.leave_ambiguous(&members[2]).await.outcome, [Left::Left]);
     assert_eq!(
-        (bench.run().await, bench.gone().await),
+        (bench.batch().await, bench.gone().await),
         (vec![members[1].number()], vec![members[2].clone()])
     );
     assert_eq!(b.leave(&members[1]).await.outcome, [Left::Left]);
     assert_eq!(bench.holder().await, Some(next));
 }
 
-async fn a_run_is_renewed_confirmed_and_released_by_the_name_of_its_first(mut bench: Bench) {
-    let (a, b, members) = bench.run_of_three().await;
+async fn a_batch_is_renewed_confirmed_and_released_by_the_name_of_its_first(mut bench: Bench) {
+    let (a, b, members) = bench.batch_of_three().await;
     let next = a.queue(30_000).await;
     assert_eq!(b.renew(&members[1]).await.outcome, [Renewed::NotHeld]);
     assert_eq!(b.renew(&members[0]).await.outcome, [Renewed::Held]);
@@ -208,21 +208,21 @@ async fn a_run_is_renewed_confirmed_and_released_by_the_name_of_its_first(mut be
     let reply = b.confirm(&members[0]).await;
     assert_eq!(reply.outcome, [Renewed::Held]);
     let told = grant(&reply);
-    assert!(told.token.get() > before && told.run == numbers(&members));
+    assert!(told.token.get() > before && told.batch == numbers(&members));
     assert_eq!(bench.counter().await, told.token.get() + 2);
-    assert_eq!(bench.run().await, numbers(&members));
+    assert_eq!(bench.batch().await, numbers(&members));
     assert_eq!(b.release(&members[1]).await.outcome, Released::NotHeld);
     assert_eq!(b.release(&members[0]).await.outcome, Released::Released);
-    assert_eq!((bench.holder().await, bench.run().await), (Some(next), vec![]));
+    assert_eq!((bench.holder().await, bench.batch().await), (Some(next), vec![]));
 }
 
-async fn the_members_of_a_run_whose_lease_has_ended_come_back_in_front_with_a_touch(
+async fn the_members_of_a_batch_whose_lease_has_ended_come_back_in_front_with_a_touch(
     mut bench: Bench,
 ) {
     // Another command notices the end, or the touch itself.
     for is_noticed in [true, false] {
         bench.restart().await;
-        let (a, b, members) = bench.run_of_three().await;
+        let (a, b, members) = bench.batch_of_three().await;
         let (next, last) = (a.queue(30_000).await, a.queue(30_000).await);
         bench.end_lease().await;
         assert_eq!(b.renew(&members[0]).await.outcome, [Renewed::NotHeld]);
@@ -232,41 +232,41 @@ async fn the_members_of_a_run_whose_lease_has_ended_come_back_in_front_with_a_to
         }
         let touched = b.touch(&[&members[1], &members[2]]).await;
         assert_eq!(touched.outcome.members, [Presence::Waiting; 2]);
-        let (queue, run) = (bench.queue().await, bench.run().await);
+        let (queue, batch) = (bench.queue().await, bench.batch().await);
         if is_noticed {
             assert_eq!(queue, [members[1].clone(), members[2].clone(), last]);
         } else {
-            assert_eq!((queue, run), (vec![next, last], numbers(&members[1..])));
+            assert_eq!((queue, batch), (vec![next, last], numbers(&members[1..])));
         }
         bench.everything_expires().await;
     }
 }
 
-async fn a_run_whose_lease_has_ended_is_forgotten_where_its_node_is_away(mut bench: Bench) {
-    let (a, b, members) = bench.run_of_three().await;
+async fn a_batch_whose_lease_has_ended_is_forgotten_where_its_node_is_away(mut bench: Bench) {
+    let (a, b, members) = bench.batch_of_three().await;
     bench.end_lease().await;
     bench.end_patience(&members[0]).await;
     let held = a.hold(30_000).await;
-    assert_eq!((bench.holder().await, bench.run().await), (Some(held), vec![]));
+    assert_eq!((bench.holder().await, bench.batch().await), (Some(held), vec![]));
     assert_eq!(bench.passed(&b.id).await, []);
     let touched = b.touch(&[&members[1], &members[2]]).await;
     assert_eq!(touched.outcome.members, [Presence::Gone; 2]);
     bench.everything_expires().await;
 }
 
-async fn a_force_release_of_a_run_tells_all_its_members_and_frees_the_lock(mut bench: Bench) {
-    let (a, b, members) = bench.run_of_three().await;
+async fn a_force_release_of_a_batch_tells_all_its_members_and_frees_the_lock(mut bench: Bench) {
+    let (a, b, members) = bench.batch_of_three().await;
     b.leave(&members[0]).await;
     let next = a.queue(30_000).await;
     assert_eq!(a.force_release().await.outcome, Released::Released);
     assert_eq!(b.heard().await, [Event::Revoked { numbers: numbers(&members) }]);
-    assert_eq!((bench.holder().await, bench.run().await), (Some(next), vec![]));
+    assert_eq!((bench.holder().await, bench.batch().await), (Some(next), vec![]));
 }
 
-async fn the_members_of_a_run_that_was_force_released_come_back_in_front_with_a_touch(
+async fn the_members_of_a_batch_that_was_force_released_come_back_in_front_with_a_touch(
     mut bench: Bench,
 ) {
-    let (a, b, members) = bench.run_of_three().await;
+    let (a, b, members) = bench.batch_of_three().await;
     let (next, last) = (a.queue(30_000).await, a.queue(30_000).await);
     a.force_release().await;
     assert_eq!(bench.holder().await, Some(next), "the grant of that moment");
@@ -287,10 +287,10 @@ fn reduction(members: &[Member], served: usize, weight: u32, back: &[usize]) -> 
     }
 }
 
-async fn a_reduction_puts_the_members_of_the_run_that_still_wait_back_in_front(mut bench: Bench) {
+async fn a_reduction_puts_the_members_of_the_batch_that_still_wait_back_in_front(mut bench: Bench) {
     for (weight, served) in [(1, 0), (1, 1), (proto::ALL, 0), (proto::ALL, 1)] {
         bench.restart().await;
-        let (a, b, members) = bench.run_of_three().await;
+        let (a, b, members) = bench.batch_of_three().await;
         let next = a.queue(30_000).await;
         let (back, rest): (Vec<usize>, _) = ((served + 1..3).collect(), &members[served + 1..]);
         // A repeated request has the same reply.
@@ -299,7 +299,7 @@ async fn a_reduction_puts_the_members_of_the_run_that_still_wait_back_in_front(m
             let Ok(Answer::Renewed(reply)) = answer else { panic!("{answer:?}") };
             assert_eq!(reply.outcome, [Renewed::Held]);
         }
-        assert_eq!(bench.run().await, []);
+        assert_eq!(bench.batch().await, []);
         let queue = bench.queue().await;
         assert_eq!(queue, [rest, &[next]].concat());
         let touched = b.touch(&rest.iter().collect::<Vec<_>>()).await;
@@ -312,14 +312,14 @@ async fn a_reduction_puts_the_members_of_the_run_that_still_wait_back_in_front(m
 }
 
 async fn a_reduction_brings_back_no_member_that_has_left(mut bench: Bench) {
-    let (_, b, members) = bench.run_of_three().await;
+    let (_, b, members) = bench.batch_of_three().await;
     b.leave(&members[1]).await;
     b.run(reduction(&members, 0, 1, &[1, 2])).await.expect("it is held");
     assert_eq!(bench.queue().await, [members[2].clone()]);
 }
 
-async fn a_reduction_of_a_member_that_has_left_the_run_changes_nothing(mut bench: Bench) {
-    let (_, b, members) = bench.run_of_three().await;
+async fn a_reduction_of_a_member_that_has_left_the_batch_changes_nothing(mut bench: Bench) {
+    let (_, b, members) = bench.batch_of_three().await;
     b.leave(&members[0]).await;
     let before = bench.state().await.0;
     let answer = b.run(reduction(&members, 0, 1, &[1, 2])).await;
@@ -330,20 +330,20 @@ async fn a_reduction_of_a_member_that_has_left_the_run_changes_nothing(mut bench
     assert_eq!(bench.state().await.0, before, "the others have the hold of this name");
 }
 
-async fn a_run_at_the_end_of_the_counter_begins_above_the_time(mut bench: Bench) {
+async fn a_batch_at_the_end_of_the_counter_begins_above_the_time(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let held = a.hold(30_000).await;
-    b.queue_run(3).await;
+    b.queue_batch(3).await;
     bench.set_counter(Some((1 << 53) - 3)).await;
     a.release(&held).await;
     let heard = b.heard().await;
-    let [Event::GrantedRun { token, .. }] = &heard[..] else { panic!("{heard:?}") };
+    let [Event::GrantedBatch { token, .. }] = &heard[..] else { panic!("{heard:?}") };
     assert!(token.get() < 1 << 52, "{token}");
     assert_eq!(bench.counter().await, token.get() + 2);
 }
 
-async fn an_operator_sees_who_of_a_run_holds_and_who_waits(mut bench: Bench) {
-    let (a, b, members) = bench.run_of_three().await;
+async fn an_operator_sees_who_of_a_batch_holds_and_who_waits(mut bench: Bench) {
+    let (a, b, members) = bench.batch_of_three().await;
     let queued = a.queue(30_000).await;
     let seen = a.inspect().await;
     let end_ms = seen.now_us / 1_000 + seen.holds[0].left_ms;
@@ -368,26 +368,26 @@ async fn an_operator_sees_who_of_a_run_holds_and_who_waits(mut bench: Bench) {
     assert_eq!((seen.waiters[0].0.clone(), seen.waiting), ((&members[2]).into(), 2));
 }
 
-async fn a_run_counts_in_the_positions_of_those_behind_it(mut bench: Bench) {
+async fn a_batch_counts_in_the_positions_of_those_behind_it(mut bench: Bench) {
     let position = |outcome: &Acquired| match outcome {
         Acquired::Queued { position } => *position,
         outcome => panic!("{outcome:?}"),
     };
     for is_own in [false, true] {
         bench.restart().await;
-        let (a, b, members) = bench.run_of_three().await;
+        let (a, b, members) = bench.batch_of_three().await;
         let node = if is_own { &b } else { &a };
         for ahead in 2..4 {
-            let reply = node.wait(&node.in_run(8, 30_000)).await;
+            let reply = node.wait(&node.in_batch(8, 30_000)).await;
             assert_eq!(position(&reply.outcome), ahead, "everything");
         }
         let reply = node.wait(&node.member_for(Demand::READ, 30_000)).await;
         assert_eq!(position(&reply.outcome), 4, "a part");
-        let together = [node.in_run(8, 30_000), node.in_run(8, 30_000)];
+        let together = [node.in_batch(8, 30_000), node.in_batch(8, 30_000)];
         let reply = node.wait_all(&[&together[0], &together[1]]).await;
         assert_eq!(reply.outcome.iter().map(position).collect::<Vec<_>>(), [5, 6], "several");
         // The slow path: one of them waits already.
-        let another = node.in_run(8, 30_000);
+        let another = node.in_batch(8, 30_000);
         let reply = node.wait_all(&[&together[1], &another]).await;
         assert_eq!(reply.outcome.iter().map(position).collect::<Vec<_>>(), [6, 7]);
         // A member that has left is ahead of nobody.
@@ -397,24 +397,24 @@ async fn a_run_counts_in_the_positions_of_those_behind_it(mut bench: Bench) {
     }
 }
 
-async fn a_run_counts_for_the_queue_limit(mut bench: Bench) {
+async fn a_batch_counts_for_the_queue_limit(mut bench: Bench) {
     // In a full queue, silent waiters are purged the first time, and then not again for a second.
     for (is_own, is_swept) in [(false, false), (true, false), (false, true), (true, true)] {
         bench.restart().await;
-        let (a, b, members) = bench.run_of_three().await;
+        let (a, b, members) = bench.batch_of_three().await;
         let node = if is_own { &b } else { &a };
         let full = Acquired::Full { waiting: 2 };
         if is_swept {
-            let outcome = node.acquire(&node.in_run(8, 30_000), Mode::Wait, 1).await.outcome;
+            let outcome = node.acquire(&node.in_batch(8, 30_000), Mode::Wait, 1).await.outcome;
             assert_eq!(outcome, full);
         }
-        let lock = node.in_run(8, 30_000);
+        let lock = node.in_batch(8, 30_000);
         assert_eq!(node.acquire(&lock, Mode::Wait, 2).await.outcome, full);
         let read = node.member_for(Demand::READ, 30_000);
         assert_eq!(node.acquire(&read, Mode::Wait, 2).await.outcome, full, "a part");
         let newest = Member::keeping_newest(&node.id, 1 << 40, 30_000, &Label::new("newest"));
         assert_eq!(node.acquire(&newest, Mode::Wait, 2).await.outcome, full, "the newest");
-        let several = [node.in_run(8, 30_000), node.in_run(8, 30_000)];
+        let several = [node.in_batch(8, 30_000), node.in_batch(8, 30_000)];
         let several = several.each_ref();
         let outcome = node.acquire_all(&several, Mode::Wait, 3).await.outcome;
         let found_longer = Acquired::Full { waiting: 3 };

@@ -15,7 +15,7 @@
 //!   hold: the batch is released once, after the last member, by the hold's name. Where an acquire
 //!   copy may still run, the release is a leave of all members, to write the tombstones as well.
 //! - A lost hold is offered to no further member. Unserved members wait again under their own ids.
-//!   An unserved first member, after a cut (`cut_run`), requests the lock in the next round.
+//!   An unserved first member, after a cut (`cut_batch`), requests the lock in the next round.
 //! - A member releasing the lock in mid-batch learns whether the hold still existed from the
 //!   response to the first renewal or release sent afterwards. Only one renewal is in flight at a
 //!   time, so the response serves all members that have released meanwhile.
@@ -29,11 +29,11 @@ use super::grants::{Certainty, GrantSource};
 use crate::error::StoreError;
 use crate::member::Member;
 use crate::name::LockName;
+use crate::node::batch::{Batch, ReportedBatch, members_of};
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Caller, Entry, LEAVE_RETRY_MS, Mirror, Refusal, Request, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
-use crate::node::run::{Run, ToldRun, members_of};
 use crate::terms::Renewal;
 use crate::token;
 use crate::{Command, Demand, Grant, Leaving, Mode, Released};
@@ -50,18 +50,18 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    pub(super) fn is_in_run(&self, number: u64) -> bool {
-        self.table.get(number).is_some_and(|entry| matches!(entry.state, State::InRun))
+    pub(super) fn is_in_batch(&self, number: u64) -> bool {
+        self.table.get(number).is_some_and(|entry| matches!(entry.state, State::InBatch))
     }
 
     /// Returns whether this member's id is a batch hold's.
-    pub(super) fn is_run(&self, member: &Member) -> bool {
-        self.runs.contains(member.number()) && member.is_of(&self.node)
+    pub(super) fn is_batch(&self, member: &Member) -> bool {
+        self.batches.contains(member.number()) && member.is_of(&self.node)
     }
 
     /// Returns whether such an attempt may be served in a batch.
-    pub(super) fn is_for_run(&self, Request { options, mode, demand, .. }: &Request) -> bool {
-        if self.rules.runs < 2 {
+    pub(super) fn is_for_batch(&self, Request { options, mode, demand, .. }: &Request) -> bool {
+        if self.rules.batch_limit < 2 {
             return false;
         }
         // A hold with an end of its own ends for a single holder, so it is served alone.
@@ -73,8 +73,8 @@ impl<P: Mirror> Core<P> {
     /// its members have left.
     pub(super) fn leaves_with(&self, member: &Member, leaving: &[Leaving]) -> bool {
         let leaves = |number: &u64| leaving.iter().any(|one| one.member.number() == *number);
-        let run = self.runs.get(member.number()).filter(|_| member.is_of(&self.node));
-        run.is_none_or(|run| run.members.iter().all(leaves))
+        let batch = self.batches.get(member.number()).filter(|_| member.is_of(&self.node));
+        batch.is_none_or(|batch| batch.members.iter().all(leaves))
     }
 
     /// Returns whether the caller of this attempt still waits.
@@ -85,11 +85,11 @@ impl<P: Mirror> Core<P> {
     /// Returns the member id under which the server has this hold; in a batch, the first member's
     /// id.
     pub fn held_as(&self, number: u64) -> u64 {
-        self.runs.hold_of(number).unwrap_or(number)
+        self.batches.hold_of(number).unwrap_or(number)
     }
 
     /// Handles a hold granted to members of this node together, now or earlier.
-    pub(super) fn granted_run(&mut self, told: ToldRun<'_>, source: GrantSource) {
+    pub(super) fn granted_batch(&mut self, told: ReportedBatch<'_>, source: GrantSource) {
         let waiting = told.numbers.iter().copied().filter(|number| self.is_waiting(*number));
         let waiting: Vec<u64> = waiting.collect();
         let is_message = matches!(source, GrantSource::Message);
@@ -106,7 +106,7 @@ impl<P: Mirror> Core<P> {
                 told.numbers.contains(&first)
             }
             // Cancelled before this was known: the leave takes it out of the batch.
-            State::Leaving { .. } => !self.runs.contains(first),
+            State::Leaving { .. } => !self.batches.contains(first),
             // Known already, or on its way out.
             _ => false,
         });
@@ -118,7 +118,7 @@ impl<P: Mirror> Core<P> {
             // the hold.
             return match source {
                 GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
-                _ => self.give_back_run(lock, name, told.numbers),
+                _ => self.give_back_batch(lock, name, told.numbers),
             };
         }
         let entries = || waiting.iter().filter_map(|number| self.table.get(*number));
@@ -141,27 +141,27 @@ impl<P: Mirror> Core<P> {
             return self.table.touch_by(&lock, now);
         }
         self.table.granted(first, told.answers(first));
-        self.begin_run(lock, name, told.numbers, is_message);
-        self.list_run(first, told);
+        self.begin_batch(lock, name, told.numbers, is_message);
+        self.list_batch(first, told);
         match certainty {
-            Certainty::Certain => self.serve_run(first, anchor, left),
+            Certainty::Certain => self.serve_batch(first, anchor, left),
             Certainty::Doubted | Certainty::TooLate => self.confirm(first),
         }
     }
 
     /// Makes the entry of this name a batch hold.
-    fn begin_run(&mut self, lock: LockName, name: Member, members: &[u64], handed_over: bool) {
+    fn begin_batch(&mut self, lock: LockName, name: Member, members: &[u64], handed_over: bool) {
         let first = name.number();
         let of_first = self.is_waiting(first).then(|| self.next_round(first));
         if self.table.get(first).is_none() {
             self.insert_stray(lock.clone(), name);
         }
-        self.table.change(first, |entry| entry.state = State::ConfirmingRun);
+        self.table.change(first, |entry| entry.state = State::ConfirmingBatch);
         let listed = members.to_vec();
         let (members, rest, returned) = (members_of(first, members), VecDeque::new(), Vec::new());
         let (served, told) = (None, self.now);
         let (is_cut, cut) = (false, Vec::new());
-        let run = Run {
+        let batch = Batch {
             lock,
             members,
             listed,
@@ -174,40 +174,40 @@ impl<P: Mirror> Core<P> {
             is_cut,
             cut,
         };
-        self.runs.insert(first, run);
+        self.batches.insert(first, batch);
     }
 
     /// Records a batch's members and tokens. Members of an earlier list that are missing from this
     /// list request the lock again.
-    fn list_run(&mut self, first: u64, told: ToldRun<'_>) {
-        let of_first = self.runs.get(first).and_then(|run| run.of_first);
+    fn list_batch(&mut self, first: u64, told: ReportedBatch<'_>) {
+        let of_first = self.batches.get(first).and_then(|batch| batch.of_first);
         let mut listed = VecDeque::new();
         for (index, number) in told.numbers.iter().copied().enumerate() {
             let number = if number == first { of_first.unwrap_or(first) } else { number };
             let is_of_first = of_first == Some(number);
-            if !(is_of_first || self.is_waiting(number) || self.is_in_run(number)) {
+            if !(is_of_first || self.is_waiting(number) || self.is_in_batch(number)) {
                 continue;
             }
             self.table.granted(number, told.answers(number));
-            self.table.change(number, |entry| entry.state = State::InRun);
-            self.runs.join(number, first);
+            self.table.change(number, |entry| entry.state = State::InBatch);
+            self.batches.join(number, first);
             match self.is_wanted(number) {
                 true => listed.push_back((number, told.token.plus(index))),
                 false => self.forget_member(number),
             }
         }
-        let Some(run) = self.runs.get_mut(first) else { return };
-        run.members = members_of(first, told.numbers);
-        run.listed = told.numbers.to_vec();
-        let mut unlisted = std::mem::replace(&mut run.rest, listed);
-        unlisted.retain(|(number, _)| !run.rest.iter().any(|(listed, _)| listed == number));
+        let Some(batch) = self.batches.get_mut(first) else { return };
+        batch.members = members_of(first, told.numbers);
+        batch.listed = told.numbers.to_vec();
+        let mut unlisted = std::mem::replace(&mut batch.rest, listed);
+        unlisted.retain(|(number, _)| !batch.rest.iter().any(|(listed, _)| listed == number));
         for (number, _) in unlisted {
             self.ask_anew(number);
         }
     }
 
     /// Serves the first member: the hold is certain for `left`, counted from `anchor`.
-    fn serve_run(&mut self, first: u64, anchor: Moment, left: Duration) {
+    fn serve_batch(&mut self, first: u64, anchor: Moment, left: Duration) {
         let now = self.now;
         self.table.change(first, |entry| {
             // Each member has a separate token.
@@ -219,25 +219,25 @@ impl<P: Mirror> Core<P> {
 
     /// Returns how many finished batch members the server still counts as waiting, because it is
     /// notified late. Zero for a batch whose hold may be lost.
-    pub(super) fn done_in_run(&self, lock: &LockName) -> u64 {
-        let Some(first) = self.runs.of_lock(lock) else { return 0 };
+    pub(super) fn done_in_batch(&self, lock: &LockName) -> u64 {
+        let Some(first) = self.batches.of_lock(lock) else { return 0 };
         let is_held = self.table.get(first).is_some_and(|entry| {
             matches!(entry.state, State::Serving(_) | State::Releasing { .. })
         });
-        let run = self.runs.get(first).filter(|_| is_held);
-        run.map_or(0, |run| run.counted_too_many() as u64)
+        let batch = self.batches.get(first).filter(|_| is_held);
+        batch.map_or(0, |batch| batch.counted_too_many() as u64)
     }
 
     /// Returns whether members are still to be served, and drops those gone from the front.
     fn has_next(&mut self, first: u64) -> bool {
         let table = &self.table;
-        let Some(run) = self.runs.get_mut(first) else { return false };
-        while let Some((number, _)) = run.rest.front()
-            && !table.get(*number).is_some_and(|entry| matches!(entry.state, State::InRun))
+        let Some(batch) = self.batches.get_mut(first) else { return false };
+        while let Some((number, _)) = batch.rest.front()
+            && !table.get(*number).is_some_and(|entry| matches!(entry.state, State::InBatch))
         {
-            run.rest.pop_front();
+            batch.rest.pop_front();
         }
-        !run.rest.is_empty()
+        !batch.rest.is_empty()
     }
 
     /// Offers the lock to the next member of an idle batch, once the hold is long enough. After the
@@ -257,10 +257,10 @@ impl<P: Mirror> Core<P> {
             return false;
         }
         let lease = lease.clone();
-        let Some(run) = self.runs.get_mut(first) else { return false };
-        let Some((number, token)) = run.rest.pop_front() else { return false };
-        run.served = Some(number);
-        let handed_over = run.handed_over;
+        let Some(batch) = self.batches.get_mut(first) else { return false };
+        let Some((number, token)) = batch.rest.pop_front() else { return false };
+        batch.served = Some(number);
+        let handed_over = batch.handed_over;
         let Some(entry) = self.table.get(number) else { return false };
         let (lock, mirror) = (entry.lock.clone(), entry.mirror.clone());
         let waited = now.since(entry.started);
@@ -301,34 +301,34 @@ impl<P: Mirror> Core<P> {
                 }
             });
         }
-        if let Some(run) = self.runs.get_mut(first) {
-            run.served = None;
+        if let Some(batch) = self.batches.get_mut(first) {
+            batch.served = None;
         }
         self.serve_next(first, due)
     }
 
     /// Does the same as `pass_on`, for a guard whose caller wants to know whether the hold still
     /// existed. After the last member, returns the batch hold's id.
-    pub(super) fn return_to_run(&mut self, first: u64, number: u64) -> Option<u64> {
+    pub(super) fn return_to_batch(&mut self, first: u64, number: u64) -> Option<u64> {
         let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
         if self.pass_on(first, number, None) {
             return Some(first);
         }
-        if let (Some(mirror), Some(run)) = (mirror, self.runs.get_mut(first)) {
-            run.returned.push((self.now, mirror));
+        if let (Some(mirror), Some(batch)) = (mirror, self.batches.get_mut(first)) {
+            batch.returned.push((self.now, mirror));
             self.look(first);
         }
         None
     }
 
     /// Handles a response to this member's release, or a failure.
-    pub(super) fn run_released(
+    pub(super) fn batch_released(
         &mut self,
         member: &Member,
         outcome: Result<Released, &StoreError>,
         sent: Moment,
     ) {
-        if self.is_run(member) {
+        if self.is_batch(member) {
             self.prove(member.number(), outcome, sent);
         }
     }
@@ -338,23 +338,25 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
-        self.runs.leave(number);
+        self.batches.leave(number);
         self.table.change(number, |entry| entry.state = entry.gone(now));
         // A server that takes over may still have the member queued.
         self.remember_release(Some(number), &lock, &member);
     }
 
     /// Cancels a member waiting to be served.
-    pub(super) fn withdraw_from_run(&mut self, first: u64, number: u64) {
+    pub(super) fn withdraw_from_batch(&mut self, first: u64, number: u64) {
         let now = self.now;
         self.forget_member(number);
-        if self.runs.get(first).is_some_and(|run| run.served.is_none()) && !self.has_next(first) {
+        if self.batches.get(first).is_some_and(|batch| batch.served.is_none())
+            && !self.has_next(first)
+        {
             self.serve_next(first, Some(now));
         }
     }
 
     /// Handles the response when a batch hold is confirmed, with the current member list.
-    pub(super) fn run_confirmed(
+    pub(super) fn batch_confirmed(
         &mut self,
         first: u64,
         sent: Moment,
@@ -370,29 +372,30 @@ impl<P: Mirror> Core<P> {
                 None => self.confirm(first),
             };
         }
-        let Some(Grant { token, left_ms, run, .. }) = grant.filter(|_| is_certain) else {
+        let Some(Grant { token, left_ms, batch, .. }) = grant.filter(|_| is_certain) else {
             return self.dissolve(first, now);
         };
         // The current hold may have been granted later than the confirmed hold.
-        let numbers = if run.is_empty() { &[first] } else { run.as_slice() };
-        let told = ToldRun { hold: None, answered: &[], numbers, token: *token, left_ms: *left_ms };
-        self.list_run(first, told);
-        self.serve_run(first, sent, left);
+        let numbers = if batch.is_empty() { &[first] } else { batch.as_slice() };
+        let told =
+            ReportedBatch { hold: None, answered: &[], numbers, token: *token, left_ms: *left_ms };
+        self.list_batch(first, told);
+        self.serve_batch(first, sent, left);
     }
 
     /// Takes served members out of the server's batch now and then, because an inspection shows the
     /// first remaining member. The other members keep the hold, so nothing depends on this.
-    pub(super) fn show_run(&mut self, first: u64) {
+    pub(super) fn show_batch(&mut self, first: u64) {
         let now = self.now;
         let Some(lane) = self.table.get(first).map(|entry| entry.lane) else { return };
         let has_room = self.room_to_leave(self.table.lane(lane)) > 0;
-        let Some(run) = self.runs.get_mut(first) else { return };
-        if !has_room || now.since(run.told) < SHOWN_EVERY || run.served.is_none() {
+        let Some(batch) = self.batches.get_mut(first) else { return };
+        if !has_room || now.since(batch.told) < SHOWN_EVERY || batch.served.is_none() {
             return;
         }
-        run.told = now;
-        let done: Vec<u64> = run.done().collect();
-        run.listed.retain(|number| !done.contains(number));
+        batch.told = now;
+        let done: Vec<u64> = batch.done().collect();
+        batch.listed.retain(|number| !done.contains(number));
         let Some(Entry { lock, member, .. }) = self.table.get(first) else { return };
         let leaving = |number: u64| Leaving {
             member: member.renumbered(number),
@@ -406,7 +409,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Handles the response to a batch hold's renewal.
-    pub(super) fn run_renewed(&mut self, first: u64, sent: Moment, left: Duration) {
+    pub(super) fn batch_renewed(&mut self, first: u64, sent: Moment, left: Duration) {
         let now = self.now;
         let (chance, doubt) = (self.chance(first), self.doubt);
         let Some(State::Serving(lease)) = self.table.get(first).map(|entry| &entry.state) else {
@@ -415,7 +418,7 @@ impl<P: Mirror> Core<P> {
         let is_late = now >= lease.until();
         if left.is_zero() {
             self.prove(first, Ok(Released::NotHeld), now);
-            return self.lose_run(first, "the server no longer has the hold");
+            return self.lose_batch(first, "the server no longer has the hold");
         }
         if is_late {
             self.prove(first, Ok(Released::Released), sent);
@@ -431,8 +434,8 @@ impl<P: Mirror> Core<P> {
         self.follow(first, &lease);
         self.push(Effect::Observe(Note::Renewed { lock }));
         self.prove(first, Ok(Released::Released), sent);
-        let Some(run) = self.runs.get(first) else { return };
-        let (served, is_awaited) = (run.served, !run.returned.is_empty());
+        let Some(batch) = self.batches.get(first) else { return };
+        let (served, is_awaited) = (batch.served, !batch.returned.is_empty());
         match served {
             Some(served) => self.tell_waits_behind(served),
             None => {
@@ -446,7 +449,7 @@ impl<P: Mirror> Core<P> {
 
     /// Makes the served member's guard certain for as long as the batch hold.
     fn follow(&mut self, first: u64, hold: &Lease) {
-        let Some(served) = self.runs.get(first).and_then(|run| run.served) else { return };
+        let Some(served) = self.batches.get(first).and_then(|batch| batch.served) else { return };
         self.table.change(served, |entry| {
             if let State::Offered(lease) | State::Held(lease) = &mut entry.state {
                 lease.follow(hold);
@@ -455,7 +458,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Handles a batch hold's failed renewal.
-    pub(super) fn run_not_renewed(&mut self, first: u64, error: &StoreError) {
+    pub(super) fn batch_not_renewed(&mut self, first: u64, error: &StoreError) {
         let now = self.now;
         let retried = self.table.change(first, |entry| {
             let State::Serving(lease) = &mut entry.state else { return None };
@@ -476,8 +479,8 @@ impl<P: Mirror> Core<P> {
         outcome: Result<Released, &StoreError>,
         sent: Moment,
     ) {
-        let Some(run) = self.runs.get_mut(first) else { return };
-        let told: Vec<(Moment, P)> = run.returned.extract_if(.., |(at, _)| *at <= sent).collect();
+        let Some(batch) = self.batches.get_mut(first) else { return };
+        let told: Vec<(Moment, P)> = batch.returned.extract_if(.., |(at, _)| *at <= sent).collect();
         for (_, mirror) in told {
             mirror.returned(outcome.map_err(StoreError::clone));
             self.push(Effect::Wake(mirror));
@@ -488,10 +491,10 @@ impl<P: Mirror> Core<P> {
     /// again, and a touch decides.
     pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
         let now = self.now;
-        let Some(run) = self.runs.remove(first) else { return };
+        let Some(batch) = self.batches.remove(first) else { return };
         let lock = self.table.get(first).map(|entry| entry.lock.clone());
         // The first member waits under the original id again, or leaves if cancelled.
-        let of_first = run.of_first.filter(|number| self.is_in_run(*number));
+        let of_first = batch.of_first.filter(|number| self.is_in_batch(*number));
         let moved = of_first.and_then(|number| {
             self.table.change(number, |entry| {
                 entry.state = State::Over;
@@ -509,9 +512,9 @@ impl<P: Mirror> Core<P> {
                 entry.state = entry.leaving(now);
             }
         });
-        for (number, _) in run.rest {
-            self.runs.leave(number);
-            if self.is_in_run(number) {
+        for (number, _) in batch.rest {
+            self.batches.leave(number);
+            if self.is_in_batch(number) {
                 self.table.change(number, |entry| {
                     entry.state = State::Waiting;
                     // Reports of this hold may still arrive, and must not count for a later hold.
@@ -526,18 +529,20 @@ impl<P: Mirror> Core<P> {
 
     /// Ends a batch hold without a release, although the server may still have it. The guard is
     /// notified, and unserved members wait again: a touch decides.
-    pub(super) fn lose_run(&mut self, first: u64, why: &'static str) {
+    pub(super) fn lose_batch(&mut self, first: u64, why: &'static str) {
         let now = self.now;
-        if self.runs.get(first).is_some_and(|run| run.served.is_none()) && self.has_next(first) {
+        if self.batches.get(first).is_some_and(|batch| batch.served.is_none())
+            && self.has_next(first)
+        {
             // No guard relies on the hold.
             return self.dissolve(first, now);
         }
-        self.cut_run(first);
-        let Some(run) = self.runs.get_mut(first) else {
+        self.cut_batch(first);
+        let Some(batch) = self.batches.get_mut(first) else {
             debug_assert!(false, "the hold {first} has no batch");
             return;
         };
-        let (lock, served) = (run.lock.clone(), run.served.take());
+        let (lock, served) = (batch.lock.clone(), batch.served.take());
         let guard = served.filter(|number| {
             let entry = self.table.get(*number);
             entry.is_some_and(|entry| matches!(entry.state, State::Held(_)))
@@ -552,28 +557,28 @@ impl<P: Mirror> Core<P> {
         });
         match (guard, served) {
             (Some(guard), _) => self.tell_lost(guard, why),
-            (None, Some(offered)) => self.miss_in_run(offered),
+            (None, Some(offered)) => self.miss_in_batch(offered),
             (None, None) => {}
         }
         self.table.touch_by(&lock, now);
     }
 
     /// Cuts a batch short: the unserved members wait again, under their own ids.
-    fn cut_run(&mut self, first: u64) {
-        let Some(run) = self.runs.get(first) else { return };
-        let (of_first, rest) = (run.of_first, run.rest.iter().map(|(number, _)| *number));
-        let mut waiting: Vec<u64> = rest.filter(|number| self.is_in_run(*number)).collect();
+    fn cut_batch(&mut self, first: u64) {
+        let Some(batch) = self.batches.get(first) else { return };
+        let (of_first, rest) = (batch.of_first, batch.rest.iter().map(|(number, _)| *number));
+        let mut waiting: Vec<u64> = rest.filter(|number| self.is_in_batch(*number)).collect();
         // The server knows it by the batch hold's id.
         if let Some(of_first) = of_first.filter(|number| waiting.contains(number)) {
             waiting.retain(|number| *number != of_first);
             self.ask_anew(of_first);
         }
         for number in &waiting {
-            self.runs.leave(*number);
+            self.batches.leave(*number);
             self.table.change(*number, |entry| entry.state = State::Waiting);
         }
-        if let Some(run) = self.runs.get_mut(first) {
-            run.cut(&waiting);
+        if let Some(batch) = self.batches.get_mut(first) {
+            batch.cut(&waiting);
         }
         self.doubt_cut(first);
     }
@@ -582,7 +587,7 @@ impl<P: Mirror> Core<P> {
     /// was sent until now reports no later hold.
     fn doubt_cut(&mut self, first: u64) {
         let now = self.now;
-        let cut = self.runs.get(first).map_or_else(Vec::new, |run| run.cut.clone());
+        let cut = self.batches.get(first).map_or_else(Vec::new, |batch| batch.cut.clone());
         for number in cut {
             if self.is_waiting(number) {
                 self.table.change(number, |entry| entry.revoked = Some(now));
@@ -591,13 +596,13 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Forgets a dissolved batch, or a batch whose hold is over. Returns the batch.
-    pub(super) fn forget_run(&mut self, first: u64) -> Option<Run<P>> {
+    pub(super) fn forget_batch(&mut self, first: u64) -> Option<Batch<P>> {
         self.doubt_cut(first);
-        self.runs.remove(first)
+        self.batches.remove(first)
     }
 
     /// Leaks a batch guard: the hold belongs to this guard alone, until it ends.
-    pub(super) fn leak_run(&mut self, first: u64, guard: u64) {
+    pub(super) fn leak_batch(&mut self, first: u64, guard: u64) {
         // If the request fails, the members wait until the lease has ended.
         if let Some(ask) = self.cut_by_guard(first, ALL_WEIGHT) {
             self.background(ask);
@@ -608,9 +613,9 @@ impl<P: Mirror> Core<P> {
     /// Cuts a batch short because the guard changes the hold. Returns the request by which the
     /// server puts unserved members back at the queue's head.
     pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<Ask> {
-        let served = self.runs.get(first).and_then(Run::served_as);
-        self.cut_run(first);
-        let cut = self.runs.get(first).map_or(&[][..], |run| &run.cut);
+        let served = self.batches.get(first).and_then(Batch::served_as);
+        self.cut_batch(first);
+        let cut = self.batches.get(first).map_or(&[][..], |batch| &batch.cut);
         let back = cut.iter().copied().filter(|number| self.is_waiting(*number)).collect();
         let Entry { lock, member, .. } = self.table.get(first)?;
         let (member, served) = (member.clone(), served.unwrap_or(first));
@@ -619,7 +624,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Ends a batch member's offer: the attempt continues once the caller comes.
-    pub(super) fn miss_in_run(&mut self, number: u64) {
+    pub(super) fn miss_in_batch(&mut self, number: u64) {
         let next = self.next_round_if_any(number);
         self.forget_member(number);
         self.missed(next);
@@ -632,10 +637,10 @@ impl<P: Mirror> Core<P> {
     /// Queues a batch member anew, at the tail, because the batch ended before its turn.
     pub(super) fn ask_anew(&mut self, number: u64) {
         let now = self.now;
-        if !self.is_in_run(number) {
+        if !self.is_in_batch(number) {
             return;
         }
-        self.runs.leave(number);
+        self.batches.leave(number);
         self.place_lost(number);
         // It must leave the batch, if the server still has the batch.
         self.table.change(number, |entry| {
@@ -646,31 +651,31 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Handles the response to a batch cut by the guard, or a failure.
-    pub(super) fn run_cut(
+    pub(super) fn batch_cut(
         &mut self,
         member: &Member,
         outcome: Result<Released, &StoreError>,
         sent: Moment,
     ) {
-        self.run_released(member, outcome, sent);
+        self.batch_released(member, outcome, sent);
         let number = member.number();
-        if !self.is_run(member) {
+        if !self.is_batch(member) {
             return;
         }
         let is_leaked = |entry: &Entry<P>| matches!(entry.state, State::Leaked { .. });
         if self.table.get(number).is_some_and(is_leaked) {
-            self.forget_run(number);
+            self.forget_batch(number);
         } else if outcome.is_ok() {
             self.doubt_cut(number);
-            if let Some(run) = self.runs.get_mut(number) {
-                run.is_cut = false;
-                run.cut.clear();
+            if let Some(batch) = self.batches.get_mut(number) {
+                batch.is_cut = false;
+                batch.cut.clear();
             }
         }
     }
 
     /// Releases a batch hold without waiting members.
-    fn give_back_run(&mut self, lock: LockName, name: Member, members: &[u64]) {
+    fn give_back_batch(&mut self, lock: LockName, name: Member, members: &[u64]) {
         let first = name.number();
         // A member that came back from a cut batch has a new queue position or hold since.
         let is_over = |number: &u64| {
@@ -680,7 +685,7 @@ impl<P: Mirror> Core<P> {
             })
         };
         let members: Vec<u64> = members.iter().copied().filter(is_over).collect();
-        self.begin_run(lock, name, &members, false);
+        self.begin_batch(lock, name, &members, false);
         self.serve_next(first, Some(self.now));
     }
 
@@ -691,8 +696,8 @@ impl<P: Mirror> Core<P> {
             self.serve_next(first, Some(now));
             return;
         }
-        let Some(run) = self.runs.get_mut(first) else { return };
-        let Some((number, _)) = run.rest.pop_front() else { return };
+        let Some(batch) = self.batches.get_mut(first) else { return };
+        let Some((number, _)) = batch.rest.pop_front() else { return };
         self.set_refusal(number, refusal.clone());
         self.forget_member(number);
         if self.has_next(first) {
