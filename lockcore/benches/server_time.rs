@@ -17,7 +17,7 @@ use call::{Scripted, value};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use proto::layout::{Layout, QUEUE};
-use proto::wire::{Floors, Wire, keys};
+use proto::wire::{TokenFloors, Wire, keys};
 use proto::{
     Acquired, Answer, Command, Demand, Label, LockName, Member, Mode, NodeId, Released, Topology,
 };
@@ -73,8 +73,11 @@ impl Node {
     }
 
     async fn run(&self, lock: &LockName, command: Command) -> Answer {
-        let floors =
-            Floors { floor_us: self.floor_us, latest_us: self.floor_us, ..Floors::default() };
+        let floors = TokenFloors {
+            floor_us: self.floor_us,
+            latest_us: self.floor_us,
+            ..TokenFloors::default()
+        };
         let command = (lock, &command);
         let call: Scripted = self.wire.write(&[command], floors).expect("there is a script for it");
         let answer = redis::Cmd::from(&call.0.command)

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use lock_tests::protocol::{self, PREFIX};
 use lock_tests::{Raw, RedisOptions, RedisServer};
 use proto::layout::QUEUE;
-use proto::wire::{Floors, Wire, keys};
+use proto::wire::{TokenFloors, Wire, keys};
 use proto::{
     Answer, Answers, Command, Demand, Label, Leaving, LockName, Member, Mode, NodeId, Topology,
 };
@@ -38,7 +38,7 @@ const QUEUE_LIMIT: u32 = 1_000;
 /// A node, as far as a server knows of it.
 struct Node {
     wire: Wire,
-    floors: Floors,
+    floors: TokenFloors,
     /// The subscription to its channel, by which it counts as connected.
     _ear: PubSub,
     next_number: u64,
@@ -82,7 +82,7 @@ impl Bench {
         let mut ear = client.get_async_pubsub().await.expect("a connection");
         ear.subscribe(keys::grants_channel(PREFIX, node.as_str())).await.expect("subscribed");
         let now_us = self.redis.time_us().await;
-        let floors = Floors { floor_us: now_us, latest_us: now_us, ..Floors::default() };
+        let floors = TokenFloors { floor_us: now_us, latest_us: now_us, ..TokenFloors::default() };
         let (prefix, of_error) = (PREFIX.into(), protocol::error_of);
         let wire = Wire { node, prefix, layout: QUEUE, topology: Topology::Single, of_error };
         Node { wire, floors, _ear: ear, next_number: 1 }

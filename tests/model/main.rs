@@ -18,8 +18,8 @@
 //!   clock rates is subtracted but not needed. The server's clock does not step.
 //! - A single lock, and a single touch under way at a time. Clients of a node have the same demand;
 //!   a holder that waits for a downgrade may release meanwhile.
-//! - No token lower bounds, except the server time at connect, which is below all tokens: tokens
-//!   rise without lower bounds. The counter's value does not matter, only the order of positions
+//! - No token floors, except the server time at connect, which is below all tokens: tokens
+//!   rise without token floors. The counter's value does not matter, only the order of positions
 //!   and tokens.
 //! - No failover, no foreign members, no damaged keys, no full queues: other tests cover these.
 //!

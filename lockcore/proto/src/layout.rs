@@ -191,7 +191,7 @@ pub struct Circumstances<'a> {
     pub now_us: u64,
     /// The number of the last token, if all locks of the store share a token counter.
     pub counter: &'a mut Option<u64>,
-    /// The token lower bound: the greatest token and server time that the calling node has seen, in
+    /// The token floor: the greatest token and server time that the calling node has seen, in
     /// µs since the epoch. New tokens are above it.
     pub floor_us: u64,
     /// The arrangement of the servers, which determines the rules for tokens.

@@ -56,7 +56,7 @@
 //! | score | the number by which the queue is sorted | `place` |
 //! | set aside | a skipped member that keeps its score for 15 s | [`queue::Passed`] |
 //! | skip | grant to the next waiter because a node is not connected | `passed over` |
-//! | token lower bound | new tokens of a node are above everything it has seen | `floor` |
+//! | token floor | new tokens of a node are above everything it has seen | [`wire::TokenFloors`] |
 //! | tombstone | refuses late copies of an acquire | `gone` |
 //! | touch | the command that keeps waiters alive and returns their state | [`Command::Touch`] |
 //! | unsent, parked | an attempt that waits for its turn; one whose request failed | |

@@ -158,7 +158,7 @@ pub struct Call<'a> {
     pub now_us: u64,
     /// The token counter, shared by all locks on a server.
     pub counter: Option<u64>,
-    /// The token lower bound: the greatest token or time the caller has seen on a server, in µs
+    /// The token floor: the greatest token or time the caller has seen on a server, in µs
     /// since the epoch.
     pub floor_us: u64,
     /// The latest time the caller has seen on previous servers, in µs since the epoch; 0 if there

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-pub use call::{Begin, Call, Commands, Context, Floors, Reading};
+pub use call::{Begin, Call, Commands, Context, Reading, TokenFloors};
 pub use message::message;
 pub use queue::{FreeAcquire, FreeRelease, script as queue_script};
 pub use scripts::Script;
@@ -49,11 +49,15 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Returns the script call that runs the commands, with these token lower bounds.
+    /// Returns the script call that runs the commands, with these token floors.
     ///
     /// # Errors
     /// The layout has no script for these commands.
-    pub fn write<C: Call>(&self, commands: &Commands<'_>, floors: Floors) -> Result<C, StoreError> {
+    pub fn write<C: Call>(
+        &self,
+        commands: &Commands<'_>,
+        floors: TokenFloors,
+    ) -> Result<C, StoreError> {
         let mut call = None;
         let written = self.layout.write(commands, self.context(floors), &mut call);
         call.filter(|_| written.is_some()).ok_or_else(no_such_command)
@@ -63,7 +67,7 @@ impl Wire {
     ///
     /// `None` if there is no such fast path: for other commands, in another layout, in a Redis
     /// Cluster, where a counter created during a slot migration would stop the migration, and on a
-    /// quorum primary, where the token lower bound includes tokens of other primaries, and the
+    /// quorum primary, where the token floor includes tokens of other primaries, and the
     /// number from a transaction would seldom be above it.
     pub fn free_acquire<'a>(
         &self,
@@ -104,7 +108,7 @@ impl Wire {
     /// are `declared`, the keys follow as arguments: then a server cannot refuse the whole script
     /// for a single key.
     pub fn preflight<C: Call>(&self, probe: &LockName, declared: bool) -> C {
-        let (script, keys) = self.layout.preflight(probe, self.context(Floors::default()));
+        let (script, keys) = self.layout.preflight(probe, self.context(TokenFloors::default()));
         let (declared, others) = if declared { (&keys[..], &[][..]) } else { (&[][..], &keys[..]) };
         let mut call = C::begin(script, declared.len());
         for key in declared {
@@ -117,7 +121,7 @@ impl Wire {
         call
     }
 
-    fn context(&self, floors: Floors) -> Context<'_> {
+    fn context(&self, floors: TokenFloors) -> Context<'_> {
         Context { node: &self.node, prefix: &self.prefix, topology: self.topology, floors }
     }
 

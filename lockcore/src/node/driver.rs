@@ -490,7 +490,7 @@ impl Listener for Inbox {
     fn hear(&self, event: Event) {
         // Before the node exists or after it is dropped, nothing is waiting for messages.
         let Some(driver) = self.0.get().and_then(Weak::upgrade) else { return };
-        // First, so that the granted caller's next command has a token lower bound above this
+        // First, so that the granted caller's next command has a token floor above this
         // token.
         if let Some(token) = event.last_token()
             && let Some(lock) = driver.look(|core| core.lock_of(&event).cloned())

@@ -615,7 +615,7 @@ impl Climbing {
         let token = steps.map(|step| step.guard.fencing_token()).max()?;
         // Reads of a name share a number, and read guards have no token.
         if self.ascent.request.demand == Demand::EXCLUSIVE {
-            // Each server has returned a token by now, so each token lower bound includes the
+            // Each server has returned a token by now, so each token floor includes the
             // greatest.
             let drawn = self.confirm(|step| step.drawn < token).await;
             self.note(drawn);

@@ -12,7 +12,7 @@
 //! - The primaries that a lost hold still has are released, because they would block others for
 //!   nothing. But not before the deadline, because guards, which are notified slightly earlier, may
 //!   still rely on them.
-//! - A primary acquired later draws a token above the guard's, since the token lower bound includes
+//! - A primary acquired later draws a token above the guard's, since the token floor includes
 //!   the guard's token. The guard keeps the original token.
 
 use std::future::{Future, ready};

@@ -68,7 +68,7 @@ pub(crate) struct RedisSettings {
     pub(crate) layout: &'static dyn Layout,
     /// The way in which a grant is confirmed.
     pub(crate) confirmation: Option<Confirmation>,
-    /// The token lower bound.
+    /// The token floor.
     pub(crate) server_time: Arc<ServerTime>,
     pub(crate) role: Role,
 }

@@ -210,7 +210,7 @@ pub(crate) struct Process {
 pub(crate) struct Seen {
     /// The greatest token seen.
     token: u64,
-    /// The greatest time that has raised the lower bound.
+    /// The greatest time that has raised the token floor.
     taken_us: u64,
     /// The latest server time seen.
     latest_us: u64,
@@ -218,11 +218,11 @@ pub(crate) struct Seen {
     pub(crate) elsewhere_us: u64,
 }
 
-/// How far above the lower bound a time must be to raise it.
+/// How far above the token floor a time must be to raise it.
 const AHEAD_US: u64 = 1_000_000;
 
 impl Seen {
-    /// Returns the token lower bound: no new token is below it.
+    /// Returns the token floor: no new token is below it.
     pub(crate) fn floor_us(&self) -> u64 {
         self.taken_us.max(self.token)
     }

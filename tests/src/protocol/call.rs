@@ -3,7 +3,7 @@
 use std::fmt;
 
 use proto::layout::{Layout, QUEUE};
-use proto::wire::{Call, Commands, Floors, Value, Wire};
+use proto::wire::{Call, Commands, TokenFloors, Value, Wire};
 use proto::{Answers, LockErrorKind, StoreError};
 use redis::{Cmd, RedisError, RedisResult, RedisWrite as _, ServerErrorKind, cmd};
 use redisson::REDISSON;
@@ -58,7 +58,7 @@ pub async fn run(
     redis: &mut Raw,
     wire: &Wire,
     commands: &Commands<'_>,
-    floors: Floors,
+    floors: TokenFloors,
 ) -> Result<Answers, StoreError> {
     let answer = ask(redis, wire, commands, floors).await?;
     answers(wire, commands, answer)
@@ -72,7 +72,7 @@ pub async fn ask(
     redis: &mut Raw,
     wire: &Wire,
     commands: &Commands<'_>,
-    floors: Floors,
+    floors: TokenFloors,
 ) -> Result<RedisResult<redis::Value>, StoreError> {
     let call: Script = wire.write(commands, floors)?;
     let answer = redis.try_ask(&call.command).await;

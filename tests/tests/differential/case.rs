@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use proto::wire::Floors;
+use proto::wire::TokenFloors;
 use proto::{Answer, Command, LockName, Member};
 
 use crate::draw::Draw;
@@ -223,7 +223,7 @@ impl<L: Layout> Case<'_, L> {
 
 /// The times that a node has seen: those of a server that was ahead, the last token or one above
 /// it, or all in the past.
-fn floors(random: &mut Random, at_us: u64, counter: u64) -> Floors {
+fn floors(random: &mut Random, at_us: u64, counter: u64) -> TokenFloors {
     let floor_us = match random.below(20) {
         0 => at_us + AHEAD_US,
         1 => counter + 1,
@@ -235,7 +235,12 @@ fn floors(random: &mut Random, at_us: u64, counter: u64) -> Floors {
         true => *random.one_of(&[counter.saturating_sub(1), counter, at_us, floor_us]),
         false => 0,
     };
-    Floors { floor_us, elsewhere_us: elsewhere_us.min(floor_us), latest_us: floor_us, epoch_us: 0 }
+    TokenFloors {
+        floor_us,
+        elsewhere_us: elsewhere_us.min(floor_us),
+        latest_us: floor_us,
+        epoch_us: 0,
+    }
 }
 
 /// The name of each outcome.

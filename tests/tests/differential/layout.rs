@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use lock_tests::Raw;
-use proto::wire::{Floors, Wire};
+use proto::wire::{TokenFloors, Wire};
 use proto::{Answer, Command, Demand, LockName, Member, StoreError};
 use redis::Cmd;
 
@@ -29,7 +29,7 @@ pub(crate) struct Request<'a> {
     pub(crate) wire: &'a Wire,
     pub(crate) lock: &'a LockName,
     pub(crate) command: &'a Command,
-    pub(crate) floors: Floors,
+    pub(crate) floors: TokenFloors,
     /// One of several ways to run it: within small bounds, or beside other commands.
     pub(crate) way: usize,
     /// The nodes that are connected.

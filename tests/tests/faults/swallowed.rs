@@ -83,7 +83,7 @@ async fn a_permit_whose_answer_went_missing_does_not_stay_behind() {
 }
 
 // The reply to the release of `b` reached the release of `a`: the token of `c` was counted from the
-// older lower bound, and so below the token of `b`, or equal to the token of `x`.
+// older token floor, and so below the token of `b`, or equal to the token of `x`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_token_falls_after_a_missing_answer_to_a_release() {
     let mut setup = setup().await;

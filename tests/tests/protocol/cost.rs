@@ -4,7 +4,7 @@
 use lock_tests::protocol::{PREFIX, Script, error_of};
 use lock_tests::{COUNTER, CommandStats, Raw};
 use proto::layout::QUEUE;
-use proto::wire::{Floors, Wire, scripts};
+use proto::wire::{TokenFloors, Wire, scripts};
 use proto::{Command, Demand, Member, Mode, Topology};
 use redis::{Value, cmd};
 
@@ -220,7 +220,7 @@ async fn no_script_costs_more_where_more_wait(mut bench: Bench) {
 /// The size of a command and of its reply in bytes, in the server's protocol.
 async fn bytes(bench: &mut Bench, node: &Node, command: &Command) -> (usize, usize) {
     let floor_us = bench.counter().await - 7;
-    let floors = Floors { floor_us, latest_us: floor_us, ..Floors::default() };
+    let floors = TokenFloors { floor_us, latest_us: floor_us, ..TokenFloors::default() };
     let node = node.id.clone();
     let wire = Wire {
         node,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::queue::{self, QueueState};
-use proto::wire::Floors;
+use proto::wire::TokenFloors;
 use proto::{Answer, Command, Event, LockName, NodeId, Topology};
 use redisson::{LockState, Peers};
 
@@ -44,7 +44,7 @@ impl Function {
         &mut self,
         lock: &LockName,
         node: &NodeId,
-        floors: Floors,
+        floors: TokenFloors,
         command: &Command,
     ) -> Answer {
         self.now_us += 1_000;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use lock_tests::Raw;
 use lock_tests::protocol::{self, PREFIX};
-use proto::wire::{self, Floors, Wire, keys};
+use proto::wire::{self, TokenFloors, Wire, keys};
 use proto::{
     Answer, Answers, Command, Demand, Event, Label, LockErrorKind, LockName, Member, NodeId,
     StoreError, Topology,
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     /// Whether it shares queues with JVMs.
     pub(crate) peers: bool,
     server: Server,
-    floors: Mutex<Floors>,
+    floors: Mutex<TokenFloors>,
     next_number: AtomicU64,
     exchanges: Mutex<Vec<Exchange>>,
 }
@@ -118,11 +118,15 @@ impl Node {
 
     /// Sets the latest server time that it has seen, µs since the epoch.
     pub(crate) fn set_seen(&self, at_us: u64) {
-        self.set_floors(Floors { floor_us: at_us, latest_us: at_us, ..Floors::default() });
+        self.set_token_floors(TokenFloors {
+            floor_us: at_us,
+            latest_us: at_us,
+            ..TokenFloors::default()
+        });
     }
 
-    /// Sets the lower bounds from everything it has seen on servers.
-    pub(crate) fn set_floors(&self, floors: Floors) {
+    /// Sets the token floors from everything it has seen on servers.
+    pub(crate) fn set_token_floors(&self, floors: TokenFloors) {
         *lock(&self.floors) = floors;
     }
 
@@ -210,8 +214,8 @@ impl Node {
         protocol::answers(wire, &commands.collect::<Vec<_>>(), Ok(of.answer.clone()))
     }
 
-    /// Raises the lower bounds to the tokens and times of the replies. A store adopts a time only
-    /// once per second, so a command may have a higher lower bound here than there.
+    /// Raises the token floors to the tokens and times of the replies. A store adopts a time only
+    /// once per second, so a command may have a higher token floor here than there.
     fn note(&self, answers: &Answers) {
         let floors = &mut *lock(&self.floors);
         for answer in answers.iter().flatten() {

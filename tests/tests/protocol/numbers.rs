@@ -1,6 +1,6 @@
-//! The values of one counter: shared tokens of parts, tokens above all lower bounds, and positions.
+//! The values of one counter: shared tokens of parts, tokens above all token floors, and positions.
 
-use proto::wire::Floors;
+use proto::wire::TokenFloors;
 use proto::{Demand, Event, Renewed};
 
 use crate::asking::grant;
@@ -76,8 +76,8 @@ async fn reads_that_are_held_together_share_a_token_and_later_ones_have_a_new_on
     assert!(later > tokens[0]);
 }
 
-fn of_another_server(token: u64) -> Floors {
-    Floors { floor_us: token, elsewhere_us: token, latest_us: token, epoch_us: 0 }
+fn of_another_server(token: u64) -> TokenFloors {
+    TokenFloors { floor_us: token, elsewhere_us: token, latest_us: token, epoch_us: 0 }
 }
 
 async fn parts_share_no_token_from_before_a_failover(mut bench: Bench) {
@@ -85,7 +85,7 @@ async fn parts_share_no_token_from_before_a_failover(mut bench: Bench) {
         bench.restart().await;
         let a = bench.node().await;
         let first = grant(&a.wait(&a.member_for(demand, 30_000)).await).token;
-        a.set_floors(of_another_server(first.get()));
+        a.set_token_floors(of_another_server(first.get()));
         assert!(grant(&a.wait(&a.member_for(demand, 30_000)).await).token > first, "{demand}");
     }
 }
@@ -99,7 +99,7 @@ async fn the_head_gets_no_token_from_before_a_failover(mut bench: Bench) {
     let (_, shared) = bench.shared().await;
     a.release(&holder).await;
     assert_eq!(bench.shared().await.1, shared, "of the same server");
-    a.set_floors(of_another_server(shared));
+    a.set_token_floors(of_another_server(shared));
     a.release(&head).await;
     let (_, new) = bench.shared().await;
     assert!(new > shared, "{new} after {shared}, which was issued elsewhere");

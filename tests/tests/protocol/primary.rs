@@ -1,7 +1,7 @@
 //! A quorum primary: its tokens continue above those of the other primaries, and an emptied primary
 //! draws no value before a process has begun an epoch.
 
-use proto::wire::Floors;
+use proto::wire::TokenFloors;
 use proto::{Command, Demand, Mode};
 
 use crate::asking::{acquire, grant, token_of};
@@ -20,8 +20,8 @@ const APART_US: u64 = 60_000_000;
 
 const DEMANDS: [Demand; 2] = [Demand::EXCLUSIVE, Demand::READ];
 
-fn of_a_primary(floor_us: u64, epoch_us: u64) -> Floors {
-    Floors { floor_us, elsewhere_us: 0, latest_us: floor_us, epoch_us }
+fn of_a_primary(floor_us: u64, epoch_us: u64) -> TokenFloors {
+    TokenFloors { floor_us, elsewhere_us: 0, latest_us: floor_us, epoch_us }
 }
 
 async fn a_primary_goes_on_from_the_tokens_of_the_others_and_not_from_its_clock(mut bench: Bench) {
@@ -32,8 +32,8 @@ async fn a_primary_goes_on_from_the_tokens_of_the_others_and_not_from_its_clock(
     let mut ahead_us = epoch_us;
     let mut others_are_ahead = || {
         ahead_us += APART_US;
-        a.set_floors(of_a_primary(ahead_us, epoch_us));
-        b.set_floors(of_a_primary(ahead_us, epoch_us));
+        a.set_token_floors(of_a_primary(ahead_us, epoch_us));
+        b.set_token_floors(of_a_primary(ahead_us, epoch_us));
         ahead_us + 1
     };
 
@@ -63,7 +63,7 @@ async fn a_primary_without_its_counter_draws_no_number_and_says_so(mut bench: Be
     bench.become_primary(epoch_us);
     let (a, b) = (bench.node().await, bench.node().await);
     for node in [&a, &b] {
-        node.set_floors(of_a_primary(epoch_us, epoch_us));
+        node.set_token_floors(of_a_primary(epoch_us, epoch_us));
     }
     let asked = |mode| DEMANDS.map(|demand| acquire(&a.member_for(demand, 30_000), mode, 10));
     refuses_all(&mut bench, &a, &[asked(Mode::Wait), asked(Mode::Try)].concat()).await;

@@ -107,7 +107,7 @@ async fn tokens_rise_over_all_locks_of_a_server(mut bench: Bench) {
     }
 }
 
-// The lower bound: this server, which does not have the last token, replaced a server with a clock
+// The token floor: this server, which does not have the last token, replaced a server with a clock
 // ahead.
 async fn no_token_is_below_what_the_node_has_seen(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);

@@ -253,7 +253,7 @@ async fn the_line_in_the_manual_has_every_command_of_the_scripts() {
 async fn a_node_that_comes_later_acquires_with_the_rights_of_the_line() {
     let (server, mut redis, url) = server().await;
     for _ in 0..2 {
-        // Its floor is above the counter: the number that it draws is put back.
+        // The token floor is above the counter: the number that it draws is put back.
         let locks = connect(&url).await;
         soon(soon(locks.lock("k")).await.expect("free").release()).await.expect("held");
     }

@@ -106,7 +106,7 @@ impl<P: Mirror> Core<P> {
     /// Returns when to retry if a request sent at this moment got a response at the same moment, as
     /// in memory: a request sent now would be no later.
     pub(super) fn too_soon(&self, sent: Moment) -> Option<Moment> {
-        (sent == self.now).then(|| self.now + lines::FLOOR)
+        (sent == self.now).then(|| self.now + lines::MIN_DELAY)
     }
 
     /// Returns whether a hold confirmed by a request of this moment may have been force-released
@@ -121,7 +121,7 @@ impl<P: Mirror> Core<P> {
         sent + Duration::from_micros(1) < self.doubt
     }
 
-    /// Returns a request that renews a guard's hold now and draws a token above the lower bound, or
+    /// Returns a request that renews a guard's hold now and draws a token above the token floor, or
     /// `None` if not held. The response is handled like a renewal's; the guard keeps its token.
     pub fn confirmation(&self, number: u64) -> Option<Ask> {
         let entry = self.table.get(number)?;

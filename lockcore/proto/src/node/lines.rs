@@ -23,7 +23,7 @@ const AHEAD: u32 = 40;
 const JITTER_MS: u64 = 50;
 /// Minimum time before a touch at the end of a lease, so that touches do not follow each other
 /// without a pause.
-pub(super) const FLOOR: Duration = Duration::from_millis(5);
+pub(super) const MIN_DELAY: Duration = Duration::from_millis(5);
 
 /// Minimum weight of a touch, because a script takes at most `MAX_LINES` locks or `MAX_MEMBERS`
 /// members.
@@ -173,6 +173,6 @@ impl<P: Mirror> Core<P> {
             return now + TOUCH_PERIOD;
         };
         let jitter = u64::from(self.chance(number)) * JITTER_MS / 1_000;
-        now + Duration::from_millis(left_ms + jitter).max(FLOOR)
+        now + Duration::from_millis(left_ms + jitter).max(MIN_DELAY)
     }
 }

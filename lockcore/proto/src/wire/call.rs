@@ -38,9 +38,10 @@ impl<C: Call> Begin for Option<C> {
     }
 }
 
-/// Lower bounds for a command from everything its node has seen, in µs since the epoch.
+/// A command's token floor, and other times and tokens that its node has seen, in µs since the
+/// epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Floors {
+pub struct TokenFloors {
     /// No new token is below this.
     pub floor_us: u64,
     /// The latest token and time of previous servers; 0 if there was none.
@@ -52,7 +53,7 @@ pub struct Floors {
     pub epoch_us: u64,
 }
 
-/// A command's context: the sending node, and the lower bounds.
+/// A command's context: the sending node, and the token floor.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The node.
@@ -61,8 +62,8 @@ pub struct Context<'a> {
     pub prefix: &'a str,
     /// The server topology.
     pub topology: Topology,
-    /// The bounds.
-    pub floors: Floors,
+    /// The token floor.
+    pub floors: TokenFloors,
 }
 
 /// The context for parsing a reply.

@@ -79,7 +79,7 @@ impl<'a> FreeAcquire<'a> {
     }
 
     /// Returns the response the script would give, after the lock key was set. If the token is not
-    /// valid with this token lower bound, the script has to issue another token.
+    /// valid with this token floor, the script has to issue another token.
     pub fn answer(&self, token: i64, floor_us: u64) -> Answer {
         let token = u64::try_from(token).ok().and_then(|token| FencingToken::try_from(token).ok());
         let Some(token) = token.filter(|token| token.get() > floor_us) else {

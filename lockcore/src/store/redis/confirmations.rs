@@ -8,7 +8,7 @@ use std::time::Duration;
 use client::{ConnectAttempt, Connection, Connector, Hello, Opened, is_unknown};
 use futures_util::future::join_all;
 use proto::node::{RequestGroup, commands};
-use proto::wire::{Floors, Wire};
+use proto::wire::{TokenFloors, Wire};
 use proto::{LockErrorKind, LockName, StoreError};
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -316,7 +316,7 @@ async fn run(
     connection: Connection,
     wire: &Wire,
     group: &RequestGroup,
-    floors: Floors,
+    floors: TokenFloors,
 ) -> Result<Value, StoreError> {
     let call: Scripted = wire.write(&commands(group), floors)?;
     let answer = match connection.ask(&call.0.command).await {

@@ -7,7 +7,7 @@
 //! - The acquire is the first short path of the script and nothing else: a lock without a lock key
 //!   is free, and has no waiters. If the lock key exists, the transaction changes nothing but the
 //!   counter, and the node sends the acquire again by the script.
-//! - A token must be above the lower bound. If it is not, or if the transaction failed halfway, for
+//! - A token must be above the token floor. If it is not, or if the transaction failed halfway, for
 //!   example at a non-numeric counter, the member may hold the lock. The script then finds the
 //!   member as the holder, and draws another token.
 //! - The transaction reads the lock key at the end: if a response goes missing on the way, the next
@@ -115,7 +115,7 @@ mod tests {
     static MEMBER: LazyLock<Member> = LazyLock::new(|| {
         Member::new(&NodeId::from(7_u128), 7, 30_000, Demand::EXCLUSIVE, &Label::new("me"))
     });
-    const FLOOR: u64 = 100;
+    const TOKEN_FLOOR: u64 = 100;
 
     fn free() -> FreeAcquire<'static> {
         FreeAcquire { lock_key: "lock:{a}", member: &MEMBER, counter: "lock:tokens" }
@@ -123,7 +123,7 @@ mod tests {
 
     fn read(set: Value, token: Value, holder: &str) -> Result<Answer, Judged> {
         let values = vec![set, token, Value::BulkString(holder.into())];
-        acquired(&free(), FLOOR, Ok(Ok(Value::Array(values))))
+        acquired(&free(), TOKEN_FLOOR, Ok(Ok(Value::Array(values))))
     }
 
     fn not_served(may_hold: bool) -> Result<Answer, Judged> {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn an_answer_of_another_one_or_of_no_known_form_grants_nothing() {
         let granted = Value::Array(vec![Value::BulkString("granted".into()), Value::Int(0)]);
-        let of = |response| acquired(&free(), FLOOR, Ok(Ok(response)));
+        let of = |response| acquired(&free(), TOKEN_FLOOR, Ok(Ok(response)));
         for response in [
             read(Value::Okay, Value::Int(101), "~2other"),
             read(Value::Okay, Value::Nil, MEMBER.as_str()),
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn after_a_refusal_the_script_is_asked_and_without_an_answer_it_is_not() {
-        let of = |response| acquired(&free(), FLOOR, response);
+        let of = |response| acquired(&free(), TOKEN_FLOOR, response);
         assert_eq!(of(Ok(Err(refused("EXECABORT")))), not_served(false));
         for code in ["ERR", "WRONGTYPE"] {
             assert_eq!(of(Ok(Err(refused(code)))), not_served(true), "{code}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use client::{Answered, Packed, Recipient, Sender, answer_to, is_unknown};
 use proto::node::{Ask, RequestGroup, Way, commands};
-use proto::wire::{Floors, is_nonsense};
+use proto::wire::{TokenFloors, is_nonsense};
 use proto::{LockErrorKind, StoreError};
 use smallvec::smallvec;
 
@@ -22,8 +22,8 @@ pub(super) struct InFlight {
     group: RequestGroup,
     /// The connection and the server.
     sender: Sender,
-    /// The commands' token lower bounds. Known only at encoding: they depend on the server.
-    floors: Floors,
+    /// The commands' token floors. Known only at encoding: they depend on the server.
+    floors: TokenFloors,
     path: Path,
     then: Then,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use client::CommandLink;
 use proto::node::{RequestGroup, commands};
-use proto::wire::{Floors, Wire};
+use proto::wire::{TokenFloors, Wire};
 use proto::{Answer, Answers, LockName, StoreError};
 use redis::Value;
 
@@ -19,8 +19,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The token lower bounds for a request group sent to the server with this number.
-    pub(super) fn floors(&self, group: &RequestGroup, server: u64) -> Floors {
+    /// The token floors for a request group sent to the server with this number.
+    pub(super) fn floors(&self, group: &RequestGroup, server: u64) -> TokenFloors {
         let slot = group.first().map_or(0, |ask| self.slot(&ask.lock));
         self.server_time.floors(slot, server)
     }

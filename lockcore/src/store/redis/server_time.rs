@@ -1,12 +1,12 @@
-//! The token lower bound (`floor`): the tokens and times received by this node from servers. Each
+//! The token floor: the tokens and times received by this node from servers. Each
 //! command carries it, and every new token is above it: after a failover the new primary may
 //! neither have the last tokens nor a clock that is ahead of them.
 //!
 //! A token is the next number of the server's counter, so replies rarely contain the server's time,
-//! and a lower bound above the counter requires a longer path. So only some times raise the lower
-//! bound: the server's own at each connect, before any command is sent there, so that it is above
+//! and a token floor above the counter requires a longer path. So only some times raise the token
+//! floor: the server's own at each connect, before any command is sent there, so that it is above
 //! everything issued by previous servers; each time received from a previous server; and each time
-//! received from the present server that is a second or more above the lower bound.
+//! received from the present server that is a second or more above the token floor.
 //!
 //! A read shares a token issued earlier. So the scripts also receive the latest token or time seen
 //! on previous servers (`elsewhere`), and share a token only if it is above: a lower token may be
@@ -15,11 +15,11 @@
 //! A clock may have been wrong by years. A time more than a day ahead of two later replies is
 //! discarded, and so is a token in advance of all clocks, which only a forged message contains.
 //!
-//! All of this is kept per counter: in a Redis Cluster each slot has a counter. A lower bound from
+//! All of this is kept per counter: in a Redis Cluster each slot has a counter. A token floor from
 //! another slot's tokens would stay above this slot's counter for ever, and each command would take
 //! the longer path.
 //!
-//! Each quorum primary has a counter, and its lower bound includes the tokens of all primaries.
+//! Each quorum primary has a counter, and its token floor includes the tokens of all primaries.
 //! Primaries' clocks may differ, so a primary's times do not apply to another.
 //!
 //! Leases end by the server's own clock only. If they followed the tokens, time would stand still
@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use proto::FencingToken;
-use proto::wire::Floors;
+use proto::wire::TokenFloors;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -80,7 +80,7 @@ impl Counters {
 struct Times {
     /// The greatest token.
     token: u64,
-    /// The greatest time that has raised the lower bound.
+    /// The greatest time that has raised the token floor.
     taken: u64,
     /// The latest time.
     latest: u64,
@@ -130,13 +130,13 @@ impl ServerTime {
         Self { seen: Some(seen), ..Self::default() }
     }
 
-    /// The token lower bounds for a lock in this slot, on the server with this number.
-    pub(crate) fn floors(&self, slot: u16, server: u64) -> Floors {
+    /// The token floors for a lock in this slot, on the server with this number.
+    pub(crate) fn floors(&self, slot: u16, server: u64) -> TokenFloors {
         let mut counters = self.counters();
         let times = counters.of(slot);
         times.arrive(server);
         let seen = self.seen.as_ref().map_or(0, |seen| seen.greatest());
-        Floors {
+        TokenFloors {
             floor_us: times.taken.max(times.token).max(seen),
             elsewhere_us: times.elsewhere,
             latest_us: times.latest.max(times.token),
@@ -175,7 +175,7 @@ impl ServerTime {
         }
     }
 
-    /// Raises the token lower bound of a slot above everything seen on `other`, the primary that
+    /// Raises the token floor of a slot above everything seen on `other`, the primary that
     /// served the slot before. Called when the slot moves, and again for each late reply.
     pub(crate) fn take_over(&self, slot: u16, other: &Self) {
         let before = {
@@ -238,8 +238,8 @@ mod tests {
         FencingToken::try_from(token).unwrap()
     }
 
-    fn floors(floor_us: u64, elsewhere_us: u64) -> Floors {
-        Floors { floor_us, elsewhere_us, latest_us: floor_us, epoch_us: 0 }
+    fn floors(floor_us: u64, elsewhere_us: u64) -> TokenFloors {
+        TokenFloors { floor_us, elsewhere_us, latest_us: floor_us, epoch_us: 0 }
     }
 
     fn floor(server_time: &ServerTime, server: u64) -> u64 {
@@ -370,7 +370,7 @@ mod tests {
                 _ => {}
             }
             now.take_over(slot, &before);
-            let Floors { floor_us, elsewhere_us, .. } = now.floors(slot, 0);
+            let TokenFloors { floor_us, elsewhere_us, .. } = now.floors(slot, 0);
             assert_eq!((floor_us, elsewhere_us), (seen, seen), "slot {slot}");
         }
         assert_eq!(now.floors(4, 0).floor_us, NOW);

@@ -7,7 +7,7 @@ use lock_tests::protocol;
 use lock_tests::protocol::redisson::{Snapshot, keys};
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
-use proto::wire::{Floors, Wire};
+use proto::wire::{TokenFloors, Wire};
 use proto::{Answer, Answers, Command, LockName, Member, Mode, Party};
 use redis::cmd;
 
@@ -104,7 +104,7 @@ impl Locks {
         let commands: Vec<_> = named.collect();
         let mut answers = Answers::new();
         for commands in protocol::by_script(wire, &commands) {
-            let floors = Floors::default();
+            let floors = TokenFloors::default();
             match protocol::run(&mut self.world.redis, wire, commands, floors).await {
                 Ok(each) => answers.extend(each),
                 Err(error) => answers.push(Err(error)),
@@ -190,7 +190,7 @@ impl Locks {
         for ((lock, command), answer) in commands.iter().zip(answers) {
             self.compared += 1;
             let (before, after, lock) = (&before[*lock], &after[*lock], &self.locks[*lock].name);
-            let (floors, connected) = (Floors::default(), &self.world.connected);
+            let (floors, connected) = (TokenFloors::default(), &self.world.connected);
             let request = Request { wire, lock, command, floors, way: 0, connected };
             match judge(&Redisson, &request, before, after, answer)? {
                 Verdict::Same(stepped) => {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use lockcore::{KeyError, LockErrorKind, LockKey, NodeId};
 use proto::layout::{Layout, QUEUE};
-use proto::wire::{Call, Floors, Script, Wire};
+use proto::wire::{Call, Script, TokenFloors, Wire};
 use proto::{Command, Label, Leaving, LockName, Member, StoreError, Topology};
 use redisson::REDISSON;
 
@@ -144,7 +144,7 @@ fn keys(lock: &LockName, peers: bool, command: Command) -> Vec<Vec<u8>> {
         topology: Topology::Single,
         of_error,
     };
-    let written = wire.write(&[(lock, &command)], Floors::default());
+    let written = wire.write(&[(lock, &command)], TokenFloors::default());
     let Written { keys, arguments } = written.expect("every layout has it");
     arguments.into_iter().take(keys).map(String::into_bytes).collect()
 }

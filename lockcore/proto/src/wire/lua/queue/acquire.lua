@@ -1,5 +1,5 @@
 -- Acquires a shared hold, or re-checks any request. KEYS: lock key, token counter. ARGV: node,
--- token lower bound, latest time of previous servers, prefix, member, lease, weight, limit, queue
+-- token floor, latest time of previous servers, prefix, member, lease, weight, limit, queue
 -- limit (0: does not wait). Replies `<token> <clock><member>` if it is granted and there are no
 -- waiters; ms left of the holder's lease * 2^20 + position if it is queued behind a lock;
 -- `<member>` if it is not queued there, because it does not wait; `f<queue length><member>` if that
@@ -7,7 +7,7 @@
 -- Pays: "10 permits: 4 × 16 tasks, sections of 1 ms" in docs/performance/measured.md.
 local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local member, lease, queue_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[9])
-local floor, elsewhere = tonumber(ARGV[2]), tonumber(ARGV[3])
+local token_floor, elsewhere = tonumber(ARGV[2]), tonumber(ARGV[3])
 local text = pcall('GET', lock_key)
 local holds, queue = lock_key .. ':holds', lock_key .. ':queue'
 local mark, used, token, drawn
@@ -29,7 +29,7 @@ if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   local is_ours = not text or string.match(call('ZRANGE', holds, '0', '0')[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == $node_colon
   local is_old = not token or tonumber(token) <= elsewhere
   drawn = is_old and is_ours and tonumber(pcall('INCR', counter))
-  if drawn and drawn > floor and drawn < $token_limit then
+  if drawn and drawn > token_floor and drawn < $token_limit then
     token, is_old = string.format('%d', drawn), false
   end
   -- An existing member takes the long path.

@@ -1,5 +1,5 @@
 -- Acquires for several members of one node, one after the other. KEYS: lock key, token counter.
--- ARGV: node, token lower bound, latest time of previous servers, prefix, queue limit (0: they do
+-- ARGV: node, token floor, latest time of previous servers, prefix, queue limit (0: they do
 -- not wait), then the members. Replies ms left of the holder's lease * 2^20 + position of the first
 -- if all are queued behind a lock; the first if no member is, because they do not wait; `f<queue
 -- length><first>` if that queue is full; otherwise in full. Then the outcome is a letter per
@@ -58,7 +58,7 @@ if type(text) == 'string' then
   local patience = lock_key .. ':patience:' .. ARGV[1]
   local patient = waits and call('PTTL', patience)
   drawn = waits and tonumber(pcall('INCRBY', counter, draws))
-  -- Not compared with the token lower bound: they only have to be above earlier scores.
+  -- Not compared with the token floor: they only have to be above earlier scores.
   local before = drawn and drawn - draws or 0
   if before >= $lost_counter and drawn < $token_limit then
     local scored = {}
@@ -76,7 +76,7 @@ end
 
 --#include queue/put_back
 
-local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local members = { unpack(ARGV, 6) }
 
 -- A separate function, so that the short path does not pay for the many variables.

@@ -1,9 +1,9 @@
 -- Acquires exclusively for a member of the newest-only kind: waiting members of this kind leave the
--- queue for it. KEYS: lock key, token counter. ARGV: node, token lower bound, latest time of
+-- queue for it. KEYS: lock key, token counter. ARGV: node, token floor, latest time of
 -- previous servers, prefix, member, lease, weight, limit, queue limit (0: does not wait). Replies
 -- in full.
 local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
-local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local members, queue_limit = { ARGV[5] }, tonumber(ARGV[9])
 
 --#include queue/state

@@ -232,9 +232,9 @@ end
 -- caller has seen. Returns the first of several consecutive tokens.
 local function issue(holds)
   local next, others = next_of_counter(), (holds or 1) - 1
-  if next <= floor or next + others >= $token_limit then
+  if next <= token_floor or next + others >= $token_limit then
     -- Another quorum primary may be ahead, and clocks of different primaries are not comparable.
-    next = math.max(floor, $is_primary and 0 or clock) + 1
+    next = math.max(token_floor, $is_primary and 0 or clock) + 1
   end
   count, issued = next + others, text_of(next)
   return issued

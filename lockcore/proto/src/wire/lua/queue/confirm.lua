@@ -1,5 +1,5 @@
 -- Renews a hold, and returns its token: a new token for a lock, whose token is not stored. KEYS:
--- lock key, token counter. ARGV: node, token lower bound, latest time of previous servers, prefix,
+-- lock key, token counter. ARGV: node, token floor, latest time of previous servers, prefix,
 -- member, lease. Replies `<token><member>` or `<token> <clock><member>` if it is held, with the ids
 -- of a batch in front of the member; otherwise in full, with h(eld) or n(ot held).
 -- Pays: "Hand-off from one process to another" in docs/performance/measured.md.
@@ -52,7 +52,7 @@ end
 
 --#include queue/put_back
 
-local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 -- A separate function, so that the short paths do not pay for the many variables.
 return (function()

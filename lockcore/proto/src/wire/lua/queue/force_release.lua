@@ -1,7 +1,7 @@
--- Drops a hold, or all. KEYS: lock key, token counter. ARGV: node, token lower bound, latest time
+-- Drops a hold, or all. KEYS: lock key, token counter. ARGV: node, token floor, latest time
 -- of previous servers, prefix, member (all, if absent).
 local call, lock_key, counter = redis.call, KEYS[1], KEYS[2]
-local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 --#include queue/state
 return (function()

@@ -4,7 +4,7 @@
 -- each counts as alive, and the number of holds and waiters. Batch members behind the first wait
 -- before all others, for as long as the lease.
 local call, lock_key, counter = redis.call, KEYS[1], KEYS[2]
-local node, floor, elsewhere, prefix = '', 0, 0, ''
+local node, token_floor, elsewhere, prefix = '', 0, 0, ''
 local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 --#include queue/state

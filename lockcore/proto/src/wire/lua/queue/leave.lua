@@ -1,11 +1,11 @@
--- Removes members. KEYS: lock key, token counter. ARGV: node, token lower bound, latest time of
+-- Removes members. KEYS: lock key, token counter. ARGV: node, token floor, latest time of
 -- previous servers, prefix, then each member and a sum: 1 if it is ambiguous, and 2 if it was
 -- served in a batch, and leaves only that. The outcome is a letter per member, l(eft), a(bsent).
 -- Replies ms left of the holder's lease, the outcome and the first member if all of them waited
 -- behind a lock, and all sums are 0; otherwise in full.
 -- Pays: "Cancel storm" in docs/performance/measured.md.
 local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
-local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 --#include queue/behind_lock
 local is_clear = true

@@ -1,7 +1,7 @@
--- Acquires exclusively: the hot case. KEYS: lock key, token counter. ARGV: member, token lower
--- bound; where they are not the usual: lease, queue limit (0: does not wait), latest time of
--- previous servers, prefix. Replies `<token><member>` if it is granted; ms left of the holder's
--- lease * 2^20 + position if it is queued; `<member>` if it is not, because it does not wait;
+-- Acquires exclusively: the hot case. KEYS: lock key, token counter. ARGV: member, token floor;
+-- where they are not the usual: lease, queue limit (0: does not wait), latest time of previous
+-- servers, prefix. Replies `<token><member>` if it is granted; ms left of the holder's lease * 2^20
+-- + position if it is queued; `<member>` if it is not, because it does not wait;
 -- `f<queue length><member>` if the queue is full; otherwise in full.
 -- Pays: "One hot lock: 4 processes, 16 tasks each" in docs/performance/measured.md.
 local call, pcall, lock_key, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
@@ -55,7 +55,7 @@ end
 --#include queue/put_back
 
 local counter, node, members = KEYS[2], string.sub(member, 3, $node_end), { member }
-local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[5] or 0), ARGV[6] or '$usual_prefix'
+local token_floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[5] or 0), ARGV[6] or '$usual_prefix'
 local queue_limit = tonumber(ARGV[4] or $usual_limit)
 
 -- A separate function, so that the short paths do not pay for the many variables.

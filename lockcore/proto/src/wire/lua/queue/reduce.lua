@@ -1,8 +1,8 @@
 -- Lowers a hold's weight, and turns a batch's hold into the served member's hold. KEYS: lock key,
--- token counter. ARGV: node, token lower bound, latest time of previous servers, prefix, member,
+-- token counter. ARGV: node, token floor, latest time of previous servers, prefix, member,
 -- weight, id of the served member, then the ids of members that go back to the queue's front.
 local call, lock_key, counter = redis.call, KEYS[1], KEYS[2]
-local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 --#include queue/state
 return (function()

@@ -1,4 +1,4 @@
--- Releases a shared hold. KEYS: lock key, token counter. ARGV: node, token lower bound, latest time
+-- Releases a shared hold. KEYS: lock key, token counter. ARGV: node, token floor, latest time
 -- of previous servers, prefix, member, weight. Replies 1 if there are no waiters, otherwise in
 -- full.
 -- Pays: "10 permits: 4 × 16 tasks, sections of 1 ms" in docs/performance/measured.md.
@@ -21,7 +21,7 @@ if used and #used <= $most_digits and pcall('PTTL', lock_key) > 0 and pcall('EXI
   end
 end
 
-local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 -- A separate function, so that the short paths do not pay for the many variables.
 return (function()

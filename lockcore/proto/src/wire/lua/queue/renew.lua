@@ -1,4 +1,4 @@
--- Renews holds of one node. KEYS: lock key. ARGV: node, token lower bound, latest time of previous
+-- Renews holds of one node. KEYS: lock key. ARGV: node, token floor, latest time of previous
 -- servers, prefix, then member and lease of each hold. The outcome is a letter per member: h(eld),
 -- n(ot held). Replies the clock, `h` and the first member if all have shared holds and only
 -- expiries are written: this path uses existing keys, and no others, so a slot migration does not
@@ -44,7 +44,7 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
 end
 
 -- A renewal draws no number.
-local node, floor, elsewhere, prefix, counter = ARGV[1], 0, 0, ARGV[4], nil
+local node, token_floor, elsewhere, prefix, counter = ARGV[1], 0, 0, ARGV[4], nil
 
 --#include queue/state
 return (function()

@@ -1,7 +1,7 @@
--- The state shared by the functions in `common`. Expects: call, lock_key, counter, node, floor,
--- elsewhere, prefix. Must be followed by a function around all these functions: variables of an
--- enclosing function cost nothing, but a function looks up each of its own variables among all
--- others, and for this many that costs more than everything else.
+-- The state shared by the functions in `common`. Expects: call, lock_key, counter, node,
+-- token_floor, elsewhere, prefix. Must be followed by a function around all these functions:
+-- variables of an enclosing function cost nothing, but a function looks up each of its own
+-- variables among all others, and for this many that costs more than everything else.
 
 local Q, H, R, G = lock_key .. ':queue', lock_key .. ':holds', lock_key .. ':reduced', lock_key .. ':gone'
 local patience, passed = lock_key .. ':patience:', lock_key .. ':passed:'

@@ -1,10 +1,10 @@
--- Keeps waiting members alive. KEYS: lock key, token counter. ARGV: node, token lower bound, latest
+-- Keeps waiting members alive. KEYS: lock key, token counter. ARGV: node, token floor, latest
 -- time of previous servers, prefix, then members of this node, if any. Replies ms left of the
 -- holder's lease * 2^20 + the number of subscribers of the node's channel, if all of them wait
 -- behind a lock; otherwise in full: the outcome is a letter per member, w(aiting), h(olding),
 -- s(erved in a batch), d(ropped for a newer member), g(one), as it was before anything was granted.
 local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
-local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 --#include queue/behind_lock
 local left = ARGV[5] and left_behind_lock(5, 1)

@@ -1,5 +1,5 @@
 -- Releases an exclusive hold: the hot case. KEYS: lock key, token counter. ARGV: member, token
--- lower bound; where they are not the usual: latest time of previous servers, prefix. Replies 1 if
+-- floor; where they are not the usual: latest time of previous servers, prefix. Replies 1 if
 -- there are no waiters; 2 if it was granted to another node; `<token><member>` if to a member of
 -- this node, with the ids of a batch behind it; otherwise in full.
 -- Pays: "Hand-off from one process to another" in docs/performance/measured.md.
@@ -89,7 +89,7 @@ end
 --#include queue/put_back
 
 local counter, node = KEYS[2], string.sub(member, 3, $node_end)
-local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[3] or 0), ARGV[4] or '$usual_prefix'
+local token_floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[3] or 0), ARGV[4] or '$usual_prefix'
 
 -- A separate function, so that the short paths do not pay for the many variables.
 return (function()
