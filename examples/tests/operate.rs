@@ -82,7 +82,7 @@ async fn a_prometheus_that_scrapes_two_offices_in_trouble_answers_each_query_and
     // Nothing is lost yet, and all series exist: an alert needs the change.
     prometheus.until_up(2).await;
     offices.trouble().await;
-    let alerts = ["LockLost", "LockPlacesLost", "LockRenewalsFail"];
+    let alerts = ["LockLost", "LockPositionsLost", "LockRenewalsFail"];
     eventually("the alerts are raised", SOON, async || {
         let raised: BTreeSet<_> = prometheus.alerts().await;
         alerts.iter().all(|alert| raised.contains(*alert))

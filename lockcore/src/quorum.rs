@@ -342,7 +342,7 @@ impl Primaries {
             waiting: Arc::strong_count(&self.waiting) - 1,
             holding: Arc::strong_count(&self.holding) - 1,
             releasing: each.iter().map(|status| status.releasing).sum(),
-            places_lost: each.iter().map(|status| status.places_lost).sum(),
+            positions_lost: each.iter().map(|status| status.positions_lost).sum(),
             servers: each.into_iter().flat_map(|status| status.servers).collect(),
         }
     }

@@ -115,13 +115,13 @@ fn a_server_that_passes_over_the_living_is_seen() {
     breaks(
         Variant::PassesOverTheLiving,
         CALM,
-        &[properties::ORDER, properties::ON, properties::PLACE],
+        &[properties::ORDER, properties::ON, properties::POSITION],
     );
 }
 
 #[test]
-fn a_server_that_ignores_touches_loses_places() {
-    breaks(Variant::IgnoresTouches, Budget { passes: 4, ..NOTHING }, &[properties::PLACE]);
+fn a_server_that_ignores_touches_loses_positions() {
+    breaks(Variant::IgnoresTouches, Budget { passes: 4, ..NOTHING }, &[properties::POSITION]);
 }
 
 #[test]
@@ -155,13 +155,13 @@ fn breaks_among(
 #[test]
 fn a_server_that_does_not_bring_back_those_that_were_passed_over_is_seen() {
     let budget = Budget { cuts: 1, ..NOTHING };
-    breaks_among(Variant::LeavesThemAside, budget, &[0, 1], &[], &[properties::PLACE]);
+    breaks_among(Variant::LeavesThemAside, budget, &[0, 1], &[], &[properties::POSITION]);
 }
 
 #[test]
 fn a_server_that_brings_them_back_at_the_end_of_the_queue_is_seen() {
     let budget = Budget { cuts: 1, ..NOTHING };
-    breaks_among(Variant::BringsThemBackLast, budget, &[0, 1, 2, 3], &[], &[properties::PLACE]);
+    breaks_among(Variant::BringsThemBackLast, budget, &[0, 1, 2, 3], &[], &[properties::POSITION]);
 }
 
 #[test]
@@ -219,13 +219,13 @@ const ALL_NEWEST: &[Want] = &[Want::Newest, Want::Newest, Want::Newest];
 #[test]
 fn an_older_one_that_waits_beside_a_newer_one_is_seen() {
     let homes = &[0, 1, 2];
-    breaks_among(Variant::KeepsTheOlder, CALM, homes, ALL_NEWEST, &[properties::PLACE]);
+    breaks_among(Variant::KeepsTheOlder, CALM, homes, ALL_NEWEST, &[properties::POSITION]);
 }
 
 #[test]
 fn one_that_left_for_a_newer_one_and_is_back_is_seen() {
     let (homes, budget) = (&[0, 1, 2], Budget { losses: 1, ..NOTHING });
-    let laws = &[properties::AGAIN, properties::PLACE, properties::WORDS];
+    let laws = &[properties::AGAIN, properties::POSITION, properties::WORDS];
     breaks_among(Variant::BringsBackTheSuperseded, budget, homes, ALL_NEWEST, laws);
 }
 

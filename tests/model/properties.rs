@@ -32,7 +32,7 @@ pub(crate) const AGAIN: &str =
 pub(crate) const ONCE: &str = "S6 a release counts once";
 pub(crate) const SUM: &str = "S7 the sum in the lock key is that of the holds";
 pub(crate) const ORDER: &str = "F1 grants follow the order of arrival";
-pub(crate) const PLACE: &str = "F2 F6 a place is kept";
+pub(crate) const POSITION: &str = "F2 F6 a position is kept";
 pub(crate) const ON: &str = "F3 F5 free weight is handed on, as far as it goes";
 pub(crate) const REST: &str = "F5 the rest of one command is asked for at once";
 pub(crate) const WORDS: &str = "T1 every answer is true";
@@ -53,7 +53,7 @@ pub(crate) fn all(model: &Locking) -> Vec<Property<Locking>> {
         Always::always(ONCE, |_, state| holds(state, Law::S6)),
         Always::always(SUM, |_, state| holds(state, Law::S7)),
         Always::always(ORDER, |_, state| holds(state, Law::F1)),
-        Always::always(PLACE, |_, state| holds(state, Law::F2)),
+        Always::always(POSITION, |_, state| holds(state, Law::F2)),
         Always::always(ON, |_, state| holds(state, Law::F5)),
         Always::always(WORDS, |_, state| holds(state, Law::T1)),
         Always::always(ENDS, |_, state| holds(state, Law::T2)),

@@ -63,7 +63,7 @@ impl Step<'_> {
             breaks(state, Law::S5);
         }
         self.repeated(&granted, state);
-        self.places_kept(state);
+        self.positions_kept(state);
         self.true_words(state);
         self.messages(&granted, token, state);
         self.ends(&granted, state);
@@ -262,7 +262,7 @@ impl Step<'_> {
 
     /// Checks that all waiters have their positions, in order, and that each waiter just touched is
     /// in the queue, even if it was skipped.
-    fn places_kept(&self, state: &mut State) {
+    fn positions_kept(&self, state: &mut State) {
         let places = self.is.places(self.model);
         let mut place = places.iter();
         let mut line = state.record.line.iter().filter(|waiting| waiting.until > self.now);

@@ -99,10 +99,10 @@ impl Variant {
                 state.queue.clear();
                 let answer = state.step(call, command);
                 let newcomers: Vec<_> =
-                    state.queue.iter().map(|(place, member)| (place, member.clone())).collect();
+                    state.queue.iter().map(|(score, member)| (score, member.clone())).collect();
                 state.queue = before.queue;
-                for (place, member) in newcomers {
-                    state.queue.set(&member, state.queue.get(&member).unwrap_or(place));
+                for (score, member) in newcomers {
+                    state.queue.set(&member, state.queue.get(&member).unwrap_or(score));
                 }
                 state.queue_ends_ms = before.queue_ends_ms.max(state.queue_ends_ms);
                 mark(state, now_ms);
@@ -141,7 +141,7 @@ impl Variant {
             }
             (Self::BringsThemBackLast, Command::Touch { members }) => {
                 let was_aside = |node: &str| before.passed.get(node);
-                let last = state.queue.greatest().map_or(0, |(place, _)| place);
+                let last = state.queue.greatest().map_or(0, |(score, _)| score);
                 for member in members {
                     let aside = was_aside(member.node());
                     if aside.is_some_and(|aside| aside.members.get(member).is_some())

@@ -65,7 +65,7 @@ impl Locking {
             match effect {
                 Effect::Send(request) => requests.push(request),
                 Effect::Wake(()) => wakes = true,
-                Effect::Observe(Note::PlaceLost { .. }) => self.meet(Event::PlaceLost),
+                Effect::Observe(Note::PositionLost { .. }) => self.meet(Event::PositionLost),
                 _ => {}
             }
         }

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_told() {
+    fn the_position_is_told() {
         assert_eq!(place(Some(3), 5).line(), "waiting for order:42: position 3 of 5");
         assert_eq!(place(None, 0).line(), "waiting for order:42");
         let far = "waiting for order:42: behind the first 100 of 700";

@@ -78,7 +78,7 @@ impl Offices {
         let delete = redis::cmd("DEL").arg("lock:{ticket-office:seat:4}:queue").to_owned();
         redis.ask::<()>(&delete).await;
         until(&self.one, "lockcore_lost_total{class=\"seats\"}").await;
-        until(&self.one, "lockcore_places_lost_total").await;
+        until(&self.one, "lockcore_positions_lost_total").await;
         waiter.abort(); // disconnects
         until(&self.one, "lockcore_cancelled_total{class=\"seats\"}").await;
         until_all(&self.two, "lockcore_refused_total", "cause=\"timeout\"").await;

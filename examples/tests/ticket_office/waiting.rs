@@ -20,7 +20,7 @@ async fn others(server: &RedisServer) -> Locks {
 }
 
 #[tokio::test]
-async fn a_buyer_sees_its_place_fall_its_turn_and_its_ticket() {
+async fn a_buyer_sees_its_position_fall_its_turn_and_its_ticket() {
     let server = RedisServer::start();
     let scratch = Scratch::new();
     let (here, there) = Office::two(&server, &scratch, &[]).await;

@@ -56,7 +56,7 @@ struct NodeView {
     waiting: usize,
     holding: usize,
     releasing: usize,
-    places_lost: u64,
+    positions_lost: u64,
     servers: Vec<Server>,
     classes: Vec<Class>,
     /// The last ten minutes of the busiest classes, with a sample every five seconds.
@@ -139,7 +139,7 @@ impl NodeView {
             waiting,
             holding,
             releasing,
-            places_lost,
+            positions_lost,
             servers,
             ..
         } = locks.status();
@@ -151,7 +151,7 @@ impl NodeView {
             waiting,
             holding,
             releasing,
-            places_lost,
+            positions_lost,
             servers: servers.into_iter().map(Server::from).collect(),
             classes: locks.status_by_class().into_iter().map(Class::from).collect(),
             past: board.history.by_class(),
@@ -169,7 +169,7 @@ impl NodeView {
                 div.waiting { dt { "waiting" } dd { (count(self.waiting as u64)) } }
                 div.holding { dt { "holding" } dd { (count(self.holding as u64)) } }
                 div { dt { "releasing" } dd { (count(self.releasing as u64)) } }
-                div { dt { "positions lost" } dd { (count(self.places_lost)) } }
+                div { dt { "positions lost" } dd { (count(self.positions_lost)) } }
             }
             @for (name, link) in [("commands", &self.commands), ("grants", &self.subscription)] {
                 @if let Some(reason) = &link.down {

@@ -41,7 +41,7 @@
 //! | leave | the command that takes members out of the queue, or releases them | [`Command::Leave`] |
 //! | liveness deadline | until then the server believes a node's waiters alive | [`PATIENCE_MS`] |
 //! | lock key | the Redis key that stores the holder | [`queue::LockKeyValue`], `lock key` |
-//! | lost position | the server no longer knows a waiter: it queues again at the tail | `PlaceLost` |
+//! | lost position | the server no longer knows a waiter: it queues again at the tail | [`node::Note::PositionLost`] |
 //! | member | an attempt or a hold as the server stores it | [`Member`] |
 //! | message | what a server sends to a node without a request | [`Event`] |
 //! | name | what is locked, as callers spell it | [`LockName`] |
@@ -53,7 +53,7 @@
 //! | request, response | a command under way to the store, and what comes back | [`node::Ask`], [`Answer`] |
 //! | request group | requests sent together in one script, each with a separate response | [`node::RequestGroup`] |
 //! | round | the next member of an attempt that lost its position | |
-//! | score | the number by which the queue is sorted | `place` |
+//! | score | the number by which the queue is sorted | |
 //! | set aside | a skipped member that keeps its score for 15 s | [`queue::Passed`] |
 //! | skip | grant to the next waiter because a node is not connected | `passed over` |
 //! | token floor | new tokens of a node are above everything it has seen | [`wire::TokenFloors`] |

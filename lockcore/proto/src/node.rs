@@ -162,7 +162,7 @@ pub struct Counts {
     /// acknowledged the release or leave.
     pub failed: usize,
     /// The number of queue positions lost since the start.
-    pub places_lost: u64,
+    pub positions_lost: u64,
 }
 
 /// The outcome of an attempt, for the caller.

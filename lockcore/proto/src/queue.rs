@@ -262,16 +262,16 @@ impl<'a> Call<'a> {
 
     /// Returns a newcomer's score, from the same counter. It must be above earlier scores, but not
     /// above the tokens the caller has seen.
-    fn place(&mut self) -> u64 {
+    fn score(&mut self) -> u64 {
         let next = self.counter.unwrap_or(0).saturating_add(1);
         if (LOST_COUNTER + 1..TOKEN_LIMIT).contains(&next) {
             self.counter = Some(next);
             return next;
         }
         let token = self.token;
-        let place = self.issue().get();
+        let score = self.issue().get();
         self.token = token;
-        place
+        score
     }
 
     /// Keeps all keys alive for a while after this.

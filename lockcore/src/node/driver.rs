@@ -288,7 +288,7 @@ impl Driver {
             waiting: counts.attempts,
             holding: counts.holds,
             releasing: counts.given_back,
-            places_lost: counts.places_lost,
+            positions_lost: counts.positions_lost,
             servers: self.store.server_status(),
         }
     }

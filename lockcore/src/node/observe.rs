@@ -114,7 +114,7 @@ fn begin_counters() {
         for name in [
             "lockcore_hand_offs_total",
             "lockcore_passed_over_total",
-            "lockcore_places_lost_total",
+            "lockcore_positions_lost_total",
             "lockcore_not_released_total",
         ] {
             metrics::counter!(name).increment(0);
@@ -337,13 +337,13 @@ impl Observer {
                     }
                 }
             }
-            Note::PlaceLost { lock } => {
+            Note::PositionLost { lock } => {
                 warn!(lock = %self.name(lock), primary, "queue position lost: re-enqueued at the tail");
-                count!("lockcore_places_lost_total");
+                count!("lockcore_positions_lost_total");
             }
             Note::Missed { lock } => {
                 warn!(lock = %self.name(lock), primary, "granted, but the future was not polled in time: the lock is released, and the queue position is lost");
-                count!("lockcore_places_lost_total");
+                count!("lockcore_positions_lost_total");
             }
             Note::Renewed { lock } => {
                 debug!(lock = %self.name(lock), primary, "renewed");

@@ -10,7 +10,7 @@ pub const WHOLE_SECTIONS_ARE_NOT_LOST: bool = true;
 
 /// Whether members of a batch cut short by the holder, by a downgrade or a leak, keep their
 /// positions.
-pub const CUT_BATCHES_KEEP_THEIR_PLACES: bool = true;
+pub const CUT_BATCHES_KEEP_THEIR_POSITIONS: bool = true;
 
 /// Whether members served or leaked in a batch that their node did not end are neither set aside
 /// nor restored.

@@ -139,9 +139,11 @@ impl World {
                 lost = Some(who);
             }
         }
-        if let Some(who) = lost.filter(|_| laws::CUT_BATCHES_KEEP_THEIR_PLACES) {
+        if let Some(who) = lost.filter(|_| laws::CUT_BATCHES_KEEP_THEIR_POSITIONS) {
             self.breaks(Law::F2, || {
-                format!("{who:?} has lost its place in lock {lock} with its batch, by {command:?}")
+                format!(
+                    "{who:?} has lost its position in lock {lock} with its batch, by {command:?}"
+                )
             });
         }
     }
@@ -154,7 +156,7 @@ impl World {
         all: &[Who],
         batch: &[Who],
     ) {
-        if laws::CUT_BATCHES_KEEP_THEIR_PLACES {
+        if laws::CUT_BATCHES_KEEP_THEIR_POSITIONS {
             self.overtakes_none(lock, all);
         }
         let is_moving = self.is_moving(lock);

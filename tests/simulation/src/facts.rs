@@ -29,7 +29,7 @@ pub(crate) struct Before {
     /// The greatest token received by the caller.
     pub(crate) told: u64,
     /// The members of an acquire that waited already, with their positions.
-    places: Vec<(Who, u64)>,
+    scores: Vec<(Who, u64)>,
 }
 
 impl Before {
@@ -40,20 +40,20 @@ impl Before {
         let is_unmarked = resource.is_unmarked();
         let batch = resource.0.batch().to_vec();
         let batch_of = resource.batch_of();
-        let places = match command {
+        let scores = match command {
             Command::Acquire { members, .. } => {
-                let place = |member| Some((who(member), resource.place(member)?));
-                members.iter().filter_map(place).collect()
+                let score = |member| Some((who(member), resource.score(member)?));
+                members.iter().filter_map(score).collect()
             }
             _ => Vec::new(),
         };
         let Sent { seen, told, .. } = sent;
-        Self { holds, now_ms, is_free, is_unmarked, batch, batch_of, token, seen, told, places }
+        Self { holds, now_ms, is_free, is_unmarked, batch, batch_of, token, seen, told, scores }
     }
 
     /// Whether the member of an acquire waits at the earlier position.
-    pub(crate) fn has_kept_its_place(&self, member: &Member, after: &Resource) -> bool {
-        after.place(member).is_some_and(|place| self.places.contains(&(who(member), place)))
+    pub(crate) fn has_kept_its_position(&self, member: &Member, after: &Resource) -> bool {
+        after.score(member).is_some_and(|score| self.scores.contains(&(who(member), score)))
     }
 
     pub(crate) fn is_free(&self) -> bool {

@@ -48,7 +48,7 @@ struct Wait {
 struct LateCopy {
     member: Member,
     /// The position in the queue.
-    place: u64,
+    score: u64,
     /// That position's ticket.
     ticket: u64,
 }
@@ -118,7 +118,7 @@ impl Record {
         for (who, late) in std::mem::take(&mut self.late) {
             if aside.contains(&who) {
                 self.late.insert(who, late);
-            } else if resource.place(&late.member) == Some(late.place)
+            } else if resource.score(&late.member) == Some(late.score)
                 && let Some(Wait { until_ms, .. }) = self.waits.get(&who)
             {
                 self.wait(who, Wait { ticket: late.ticket, until_ms: *until_ms });
@@ -377,16 +377,16 @@ impl World {
                 for (member, outcome) in members.iter().zip(&reply.outcome) {
                     let Acquired::Queued { .. } = outcome else { continue };
                     let who = who(member);
-                    let is_kept = before.has_kept_its_place(member, resource);
+                    let is_kept = before.has_kept_its_position(member, resource);
                     // A late copy of the acquire requeues the member: the node's next touch
                     // restores it.
                     let is_aside = || resource.aside().contains(&who);
                     match record.waits.get_mut(&who) {
                         Some(wait) if is_kept || is_aside() => {
                             wait.until_ms = wait.until_ms.max(newcomer_ms);
-                            if let Some(place) = resource.place(member).filter(|_| !is_kept) {
+                            if let Some(score) = resource.score(member).filter(|_| !is_kept) {
                                 let (member, ticket) = (member.clone(), record.next_ticket());
-                                record.late.insert(who, LateCopy { member, place, ticket });
+                                record.late.insert(who, LateCopy { member, score, ticket });
                             }
                         }
                         wait => {
@@ -456,7 +456,7 @@ impl World {
             self.outcome.superseded += 1;
         }
         if let Some(who) = lost {
-            self.breaks(Law::F2, || format!("{who:?} has lost its place in lock {lock}"));
+            self.breaks(Law::F2, || format!("{who:?} has lost its position in lock {lock}"));
         }
     }
 
@@ -467,8 +467,8 @@ impl World {
         let resource = &self.home(lock).locks[lock];
         let is_new = |member: &&Member| {
             member.keeps_newest()
-                && resource.place(member).is_some()
-                && !before.has_kept_its_place(member, resource)
+                && resource.score(member).is_some()
+                && !before.has_kept_its_position(member, resource)
         };
         let Some(newest) = members.iter().find(is_new) else { return Vec::new() };
         let last = resource.0.queue.iter().rev().take(Bounds::default().looked_at);

@@ -109,7 +109,7 @@ impl Resource {
     }
 
     /// Returns the member's position in the queue.
-    pub(crate) fn place(&self, member: &Member) -> Option<u64> {
+    pub(crate) fn score(&self, member: &Member) -> Option<u64> {
         self.0.queue.get(member)
     }
 

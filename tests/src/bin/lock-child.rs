@@ -7,7 +7,7 @@
 //! | `lock <name> <key> <lease ms>` | `asked <name>`; later `granted <name> <token>` or `failed <name> <kind>`; later perhaps `lost <name>` |
 //! | `state <name>` | `state <name> <Held, Uncertain or Lost>` |
 //! | `release <name>` | `released <name> <Ok or the error's kind>` |
-//! | `status` | `status <waiting> <holding> <places lost>` |
+//! | `status` | `status <waiting> <holding> <positions lost>` |
 //!
 //! The process exits when the input ends.
 
@@ -71,7 +71,7 @@ async fn main() {
                 let status = locks.status();
                 let waiting = status.waiting;
                 let holding = status.holding;
-                say(&format!("status {waiting} {holding} {}", status.places_lost));
+                say(&format!("status {waiting} {holding} {}", status.positions_lost));
             }
             _ => panic!("not understood: {line}"),
         }

@@ -28,7 +28,7 @@ pub struct Interrupted {
     /// The maximum number of waiters in a reading that had been silent for too long.
     pub passed: usize,
     /// How many positions were lost by waiters.
-    pub places_lost: u64,
+    pub positions_lost: u64,
     /// The time from the cut until every waiter was touched.
     pub touched: Duration,
     /// How long the server was observed.
@@ -71,7 +71,7 @@ pub async fn interrupted(keys: usize) -> Interrupted {
     measured.pings = pings.stop();
     crowd.redis.configure("slowlog-log-slower-than", "-1").await;
     measured.breaks = crowd.reconnects() - 1;
-    measured.places_lost = crowd.locks.status().places_lost;
+    measured.positions_lost = crowd.locks.status().positions_lost;
     // Counted by digest: meanwhile only the waiting node runs scripts by digest.
     let ran = CommandStats::read(&mut crowd.redis).await.since(&before).of("evalsha");
     (measured.scripts, measured.busy) = (ran.calls, Duration::from_micros(ran.usec));

@@ -438,10 +438,10 @@ impl Trace {
 /// which are drawn last.
 fn issued(script: &Script) -> Option<u64> {
     let queued = script.lines.iter().filter(|line| line.is(Key::Queue, "ZADD"));
-    let places: HashSet<u64> =
-        queued.flat_map(Line::scores).map(|(place, _)| place as u64).collect();
+    let scores: HashSet<u64> =
+        queued.flat_map(Line::scores).map(|(score, _)| score as u64).collect();
     let mut token = script.counter;
-    while token != script.before && places.contains(&token) {
+    while token != script.before && scores.contains(&token) {
         token -= 1;
     }
     (token != script.before).then_some(token)

@@ -91,7 +91,7 @@ async fn a_killed_primary_is_replaced_and_its_hold_and_waiters_go_on() {
         let (turns, longest) = soon("the end", others).await.expect("no error");
         assert!(turns > 0 && longest < SILENT, "{turns} turns, the longest {longest:?}");
     }
-    assert_eq!(waiter.status().places_lost, 0, "its place was replicated");
+    assert_eq!(waiter.status().positions_lost, 0, "its position was replicated");
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn a_primary_that_is_cut_off_from_the_others_is_replaced_although_it_still
     let guard = go_on(guard, waiting).await;
     assert!(clustered.raw(new).await.exists(&lock_tests::lock_key(&key)).await);
     release(guard).await;
-    assert_eq!(waiter.status().places_lost, 0, "its place was replicated");
+    assert_eq!(waiter.status().positions_lost, 0, "its position was replicated");
 }
 
 #[tokio::test]

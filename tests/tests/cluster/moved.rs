@@ -30,7 +30,7 @@ async fn a_hold_and_its_waiters_move_with_their_slot() {
     let guard = soon("the grant", waiting).await.expect("no panic");
     assert!(guard.fencing_token() > before);
     release(guard).await;
-    assert_eq!((holder.status().places_lost, waiter.status().places_lost), (0, 0));
+    assert_eq!((holder.status().positions_lost, waiter.status().positions_lost), (0, 0));
 }
 
 #[tokio::test]
@@ -257,13 +257,13 @@ async fn a_hundred_slots_are_resharded_by_redis_cli_while_their_locks_are_in_use
     }
     assert_eq!(clustered.raw(0).await.keys("lock:{resharded*").await, [""; 0]);
     for locks in nodes {
-        assert_eq!(locks.status().places_lost, 0);
+        assert_eq!(locks.status().positions_lost, 0);
         eventually("nothing is left", SOON, async || locks.status().releasing == 0).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_slot_moves_back_and_forth_there_is_one_holder_and_no_place_is_lost() {
+async fn while_a_slot_moves_back_and_forth_there_is_one_holder_and_no_position_is_lost() {
     const MOVES: usize = 60;
     let clustered = Clustered::steady().await;
     let key = clustered.key_of(0, 0);
@@ -292,7 +292,7 @@ async fn while_a_slot_moves_back_and_forth_there_is_one_holder_and_no_place_is_l
     }
     assert!(turns > 3 * MOVES, "{turns} turns");
     for locks in nodes {
-        assert_eq!(locks.status().places_lost, 0);
+        assert_eq!(locks.status().positions_lost, 0);
         eventually("nothing is left", SOON, async || locks.status().releasing == 0).await;
     }
 }

@@ -147,7 +147,7 @@ async fn an_attempt_that_is_dropped_at_any_point_is_no_activity(backend: &Backen
 }
 
 #[tokio::test]
-async fn a_position_is_told_anew_after_the_place_was_lost() {
+async fn a_position_is_told_anew_after_it_was_lost() {
     let backend = Backend::redis();
     let [a, b] = backend.nodes().await;
     let Backend::Redis(server) = &backend else { unreachable!() };

@@ -47,7 +47,7 @@ async fn a_grant_whose_future_is_not_polled_is_passed_on_after_a_claim_and_had_l
     let next = tokio::time::timeout(2 * LONG, next).await.expect("it is not renewed for ever");
     let next = next.expect("no panic").expect("granted");
     assert!(granted_at.elapsed() < LONG, "it cost {:?}", granted_at.elapsed());
-    assert_eq!(b.status().places_lost, 1);
+    assert_eq!(b.status().positions_lost, 1);
     next.release().await.expect("held until now");
     let guard = soon(unread).await.expect("in its second turn");
     guard.release().await.expect("held until now");

@@ -130,7 +130,7 @@ async fn a_status_counts_what_waits_and_what_is_held(backend: &Backend) {
     let two = locks.lock("two").await.expect("free");
     let waiting = wait_as(1, &locks, "one").await;
     let status = locks.status();
-    assert_eq!((status.holding, status.waiting, status.places_lost), (2, 1, 0));
+    assert_eq!((status.holding, status.waiting, status.positions_lost), (2, 1, 0));
     waiting.abort();
     drop(two);
     one.release().await.expect("held until now");

@@ -20,7 +20,7 @@ async fn a_thousand_leases_pass_in_no_time() {
     let waiting = wait_as(1, &b, "key").await;
     sleep(ms(300) * 1_000).await;
     assert!(!guard.is_lost() && !waiting.is_finished());
-    assert_eq!((a.status().places_lost, b.status().places_lost), (0, 0));
+    assert_eq!((a.status().positions_lost, b.status().positions_lost), (0, 0));
     guard.release().await.expect("held all the time");
     granted(waiting).await.release().await.expect("held until now");
     assert!(started.elapsed() < Duration::from_secs(60), "none waited in earnest");

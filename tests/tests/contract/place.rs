@@ -27,7 +27,7 @@ async fn drop_from_queue(redis: &mut Raw, member: &str) {
 
 // Finding 6.
 #[tokio::test]
-async fn a_waiter_whose_place_was_lost_goes_on_at_the_tail_under_a_new_number() {
+async fn a_waiter_whose_position_was_lost_goes_on_at_the_tail_under_a_new_number() {
     let Bench { mut redis, a, b, _server } = bench().await;
     let guard = a.lock("key").await.expect("free");
     let first = wait_as(1, &b, "key").await;
@@ -38,7 +38,7 @@ async fn a_waiter_whose_place_was_lost_goes_on_at_the_tail_under_a_new_number() 
     let seen = a.inspect("key").await.expect("an inspection").waiters;
     assert_eq!(seen[1].node.as_deref(), Some(b.node().as_str()));
     assert_ne!(seen[1].member, lost, "a retired number is never used again");
-    assert_eq!(b.status().places_lost, 1);
+    assert_eq!(b.status().positions_lost, 1);
 
     // A late grant for the retired id is ignored.
     let channel = format!("lockcore:grants:{}", b.node());
@@ -57,7 +57,7 @@ async fn a_waiter_whose_place_was_lost_goes_on_at_the_tail_under_a_new_number() 
 
 // Finding 6: a node enqueues its own waiters again in their order.
 #[tokio::test]
-async fn waiters_of_one_node_that_lose_their_places_together_keep_their_order() {
+async fn waiters_of_one_node_that_lose_their_positions_together_keep_their_order() {
     let Bench { mut redis, a, b, _server } = bench().await;
     let guard = a.lock("key").await.expect("free");
     let mut waiting = Vec::new();
@@ -65,7 +65,7 @@ async fn waiters_of_one_node_that_lose_their_places_together_keep_their_order() 
         waiting.push(wait_as(length, &b, "key").await);
     }
     let () = redis.ask(cmd("DEL").arg(queue_key("key"))).await;
-    let all_back = async || b.status().places_lost == 10;
+    let all_back = async || b.status().positions_lost == 10;
     eventually("all have noticed", SOON, all_back).await;
     until_waiting(10, &a, "key").await;
     guard.release().await.expect("held until now");
@@ -76,12 +76,12 @@ async fn waiters_of_one_node_that_lose_their_places_together_keep_their_order() 
 
 // Finding 7: giving up an attempt with a new id removes the new member.
 #[tokio::test]
-async fn a_waiter_that_has_lost_its_place_can_still_be_cancelled() {
+async fn a_waiter_that_has_lost_its_position_can_still_be_cancelled() {
     let Bench { mut redis, a, b, _server } = bench().await;
     let guard = a.lock("key").await.expect("free");
     let waiting = wait_as(1, &b, "key").await;
     let () = redis.ask(cmd("DEL").arg(queue_key("key"))).await;
-    eventually("it has noticed", SOON, async || b.status().places_lost == 1).await;
+    eventually("it has noticed", SOON, async || b.status().positions_lost == 1).await;
     until_waiting(1, &a, "key").await;
     waiting.abort();
     until_waiting(0, &a, "key").await;

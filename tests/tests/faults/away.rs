@@ -130,7 +130,7 @@ async fn without_a_subscription_only_requests_that_do_not_wait_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_is_queued_keeps_its_place_through_an_outage_unless_it_leaves_in_one() {
+async fn a_request_that_is_queued_keeps_its_position_through_an_outage_unless_it_leaves_in_one() {
     let mut setup = setup().await;
     let holder = setup.direct().await;
     let locks = connect(&setup.proxy.url()).await;
@@ -149,7 +149,7 @@ async fn a_request_that_is_queued_keeps_its_place_through_an_outage_unless_it_le
     setup.proxy.accept();
     release(guard).await;
     release(granted(stays).await).await;
-    assert_eq!(locks.status().places_lost, 0);
+    assert_eq!(locks.status().positions_lost, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

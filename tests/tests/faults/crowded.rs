@@ -8,7 +8,7 @@ use lock_tests::chaos::Crowd;
 // the next connection, and so on. Whether a second connection breaks also depends on the machine:
 // `lock-torture interrupted` counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_thousand_waiting_locks_are_touched_after_a_break_and_keep_their_places() {
+async fn five_thousand_waiting_locks_are_touched_after_a_break_and_keep_their_positions() {
     const KEYS: usize = 5_000;
 
     let mut crowd = Crowd::start(KEYS).await;
@@ -21,5 +21,5 @@ async fn five_thousand_waiting_locks_are_touched_after_a_break_and_keep_their_pl
     let touches = ran.calls("psetex");
     assert!(touches >= KEYS as u64, "{touches} touches");
     let status = crowd.locks.status();
-    assert_eq!((status.waiting, status.places_lost), (KEYS, 0));
+    assert_eq!((status.waiting, status.positions_lost), (KEYS, 0));
 }

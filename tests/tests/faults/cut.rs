@@ -56,7 +56,7 @@ async fn nobody_overlaps_and_everybody_gets_through_while_connections_are_cut_ag
     assert_eq!(witness.visits(), NODES * 2 * VISITS);
     nothing_left(&mut setup.redis, "k").await;
     for locks in nodes {
-        assert_eq!(locks.status().places_lost, 0);
+        assert_eq!(locks.status().positions_lost, 0);
     }
 }
 
@@ -75,7 +75,7 @@ async fn a_connection_to_the_same_server_loads_no_script_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_ride_out_reconnects_keep_their_places_and_are_served_in_order() {
+async fn waiters_ride_out_reconnects_keep_their_positions_and_are_served_in_order() {
     let mut setup = setup().await;
     let other_proxy = Proxy::start(setup.server.address());
     let nodes = [setup.through().await, connect(&other_proxy.url()).await];
@@ -112,7 +112,7 @@ async fn waiters_ride_out_reconnects_keep_their_places_and_are_served_in_order()
         last = guard.fencing_token();
     }
     release(guard).await;
-    assert_eq!(nodes.map(|locks| locks.status().places_lost), [0, 0]);
+    assert_eq!(nodes.map(|locks| locks.status().positions_lost), [0, 0]);
 }
 
 async fn holder_of(setup: &mut crate::common::Setup) -> Option<String> {
@@ -156,7 +156,7 @@ async fn a_grant_whose_message_is_lost_is_told_by_the_next_touch() {
     let guard = granted(waiting).await;
     assert!(guard.fencing_token().get() >= told, "it may have a new one");
     assert_eq!(holder(&mut setup.redis, "k").await, members.into_iter().next());
-    assert_eq!(far.status().places_lost, 0);
+    assert_eq!(far.status().positions_lost, 0);
     release(guard).await;
 }
 

@@ -84,7 +84,7 @@ async fn a_subscription_that_the_server_does_not_count_is_noticed_by_a_touch_and
     assert_eq!(place.len(), 1);
     release(guard).await;
     release(granted(waiting).await).await;
-    assert_eq!(far.status().places_lost, 0);
+    assert_eq!(far.status().positions_lost, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -33,7 +33,7 @@ async fn an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_whose_reply_is_lost_has_the_same_place_when_it_is_repeated() {
+async fn an_acquire_whose_reply_is_lost_has_the_same_position_when_it_is_repeated() {
     let mut setup = setup().await;
     let near = setup.direct().await;
     let far = setup.through().await;
@@ -49,7 +49,7 @@ async fn an_acquire_whose_reply_is_lost_has_the_same_place_when_it_is_repeated()
     let guard = granted(first).await;
     assert_eq!(holder(&mut setup.redis, "k").await.as_ref(), places.first());
     assert_eq!(queue(&mut setup.redis, "k").await, places[1..]);
-    assert_eq!(far.status().places_lost, 0);
+    assert_eq!(far.status().positions_lost, 0);
     release(guard).await;
     release(granted(second).await).await;
     nothing_left(&mut setup.redis, "k").await;
@@ -138,7 +138,7 @@ async fn a_renewal_whose_reply_is_lost_is_repeated_and_the_hold_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_touch_whose_reply_is_lost_costs_no_place() {
+async fn a_touch_whose_reply_is_lost_costs_no_position() {
     let mut setup = setup().await;
     let near = setup.direct().await;
     let far = setup.through().await;

@@ -8,7 +8,7 @@ use crate::common::{LONG, SOON, connect, connected, granted, held, queued, relea
 use crate::replicas::{Pair, pair};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_the_steps_of_a_move_no_hold_and_no_place_is_lost() {
+async fn by_the_steps_of_a_move_no_hold_and_no_position_is_lost() {
     // 1. The new server is a replica of the old one.
     let Pair { primary: old, replica: new, at_primary: mut at_old, .. } = pair().await;
     let name = Front::start(old.address()).await;

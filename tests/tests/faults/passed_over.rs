@@ -5,7 +5,7 @@ use lock_tests::{eventually, passed_key};
 use crate::common::{LONG, SOON, connected, granted, held, listens, queue, queued, release, setup};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
+async fn a_waiter_who_was_passed_over_keeps_its_position_and_gets_its_turn() {
     let mut setup = setup().await;
     let _watcher = setup.watched().await;
     let near = setup.direct().await;
@@ -30,7 +30,7 @@ async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
     setup.proxy.accept();
     connected(&far).await;
     let redis = &mut setup.redis;
-    eventually("it is back at its place", SOON, async || {
+    eventually("it is back at its position", SOON, async || {
         queue(redis, "k").await == [places[0].clone(), places[2].clone()]
     })
     .await;
@@ -39,7 +39,7 @@ async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
     assert!(!last.is_finished(), "it was first");
     release(guard).await;
     release(granted(last).await).await;
-    assert_eq!(far.status().places_lost, 0);
+    assert_eq!(far.status().positions_lost, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,7 +61,7 @@ async fn a_waiter_who_stays_away_after_being_passed_over_is_forgotten_after_fift
     let aside = passed_key("k", far.node().as_str());
     eventually("it is forgotten", SOON, async || !redis.exists(&aside).await).await;
     setup.proxy.accept();
-    eventually("its loss is counted", SOON, async || far.status().places_lost == 1).await;
+    eventually("its loss is counted", SOON, async || far.status().positions_lost == 1).await;
     release(guard).await;
     release(granted(waiting).await).await;
     release(granted(gone).await).await;

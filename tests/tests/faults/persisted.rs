@@ -7,7 +7,8 @@ use redis::cmd;
 use crate::common::{LONG, SOON, connect, counter, granted, holder, queue, queued, release, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_restarted_with_its_data_has_every_hold_every_place_and_the_counter_of_tokens() {
+async fn a_server_restarted_with_its_data_has_every_hold_every_position_and_the_counter_of_tokens()
+{
     let directory = std::env::temp_dir().join(format!("lock-persisted-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory can be made");
     let mut server = RedisServer::options()
@@ -52,7 +53,7 @@ async fn a_server_restarted_with_its_data_has_every_hold_every_place_and_the_cou
     let two = granted(second).await;
     assert!(two.fencing_token() > before);
     release(two).await;
-    assert_eq!(locks.status().places_lost + other.status().places_lost, 0);
+    assert_eq!(locks.status().positions_lost + other.status().positions_lost, 0);
     drop(server);
     std::fs::remove_dir_all(&directory).expect("the server writes there no more");
 }

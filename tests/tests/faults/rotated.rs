@@ -97,7 +97,7 @@ async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
     eventually("renewed at once", at_once, async || guard.state() == HoldState::Held).await;
     release(guard).await;
     release(granted(waiting).await).await;
-    assert_eq!(far.status().places_lost, 0);
+    assert_eq!(far.status().positions_lost, 0);
 }
 
 // B7: the error was Unavailable, and pointed people to the network.

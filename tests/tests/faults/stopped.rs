@@ -41,7 +41,7 @@ async fn a_stopped_waiter_is_overtaken_after_its_claim_and_waits_on_when_continu
     release(guard).await;
     assert!(child.granted("a").await > before);
     child.tell("status");
-    assert_eq!(child.answer("status").await, "0 1 1", "waiting, holding, places lost");
+    assert_eq!(child.answer("status").await, "0 1 1", "waiting, holding, positions lost");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

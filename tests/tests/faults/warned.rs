@@ -128,7 +128,7 @@ async fn a_process_that_is_passed_over_for_ever_is_warned_of_with_what_to_compar
     let warnings = log.warnings();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("channel_prefix"), "{warnings:?}");
-    assert!(!never.is_finished(), "its place is kept");
+    assert!(!never.is_finished(), "its position is kept");
 }
 
 #[tokio::test]

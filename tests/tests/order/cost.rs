@@ -71,7 +71,7 @@ async fn twenty_idle_waiters_of_one_process_cost_one_touch_a_period() {
 /// The first is sent at once by the fast path. The attempts behind the fence are sent with the
 /// response, the first included: however many there are, up to the members of one command.
 #[tokio::test]
-async fn a_burst_of_64_for_one_lock_takes_its_places_in_order_by_one_script() {
+async fn a_burst_of_64_for_one_lock_takes_its_positions_in_order_by_one_script() {
     const WAITERS: usize = 64;
 
     let server = RedisServer::start();

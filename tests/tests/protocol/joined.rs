@@ -18,10 +18,10 @@ facts! {
         one_that_holds_and_one_that_waits_are_told_so_among_newcomers,
         one_that_was_given_up_is_refused_among_others,
         where_all_were_given_up_nothing_is_written,
-        an_acquire_of_several_that_runs_twice_or_late_keeps_every_hold_and_place,
+        an_acquire_of_several_that_runs_twice_or_late_keeps_every_hold_and_position,
         those_who_wait_are_granted_what_is_free_before_any_of_them,
         one_of_them_that_waits_is_granted_at_its_turn_and_the_rest_wait,
-        one_that_is_named_twice_has_one_place,
+        one_that_is_named_twice_has_one_position,
     ],
     queue: [
         those_that_fit_together_are_granted_under_one_token_up_to_the_first_that_does_not,
@@ -187,7 +187,7 @@ async fn where_all_were_given_up_nothing_is_written(mut bench: Bench) {
 }
 
 // S5. A copy of the whole command.
-async fn an_acquire_of_several_that_runs_twice_or_late_keeps_every_hold_and_place(
+async fn an_acquire_of_several_that_runs_twice_or_late_keeps_every_hold_and_position(
     mut bench: Bench,
 ) {
     let (a, b) = (bench.node().await, bench.node().await);
@@ -236,7 +236,7 @@ async fn one_of_them_that_waits_is_granted_at_its_turn_and_the_rest_wait(mut ben
     assert_eq!((bench.holder().await, bench.queue().await), (Some(waiting), vec![newcomer]));
 }
 
-async fn one_that_is_named_twice_has_one_place(mut bench: Bench) {
+async fn one_that_is_named_twice_has_one_position(mut bench: Bench) {
     let a = bench.node().await;
     let asking = members(&a, 2);
     let named = [&asking[0], &asking[0], &asking[1], &asking[1]];

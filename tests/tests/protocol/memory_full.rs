@@ -12,7 +12,7 @@ facts! {
         an_acquire_of_what_is_free_is_refused_and_nothing_is_written,
         an_acquire_of_what_is_held_queues_nobody,
         an_acquire_of_a_free_lock_with_a_queue_of_the_dead_locks_nothing_for_the_newcomer,
-        holds_are_renewed_and_released_and_waiters_keep_their_place_and_get_their_turn,
+        holds_are_renewed_and_released_and_waiters_keep_their_position_and_get_their_turn,
     ],
     queue_scripts: [
         an_acquire_of_a_part_beside_others_is_refused_and_nothing_is_written,
@@ -101,7 +101,7 @@ async fn an_acquire_of_a_free_lock_with_a_queue_of_the_dead_locks_nothing_for_th
 }
 
 // Finding 19.
-async fn holds_are_renewed_and_released_and_waiters_keep_their_place_and_get_their_turn(
+async fn holds_are_renewed_and_released_and_waiters_keep_their_position_and_get_their_turn(
     mut bench: Bench,
 ) {
     let (a, b) = (bench.node().await, bench.node().await);

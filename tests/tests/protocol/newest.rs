@@ -14,7 +14,7 @@ const MOST_GONE: usize = 4_096;
 facts! {
     queue: [
         a_newer_one_takes_the_older_one_out_of_the_queue_and_tells_its_node,
-        the_others_keep_their_places_and_the_holder_its_hold,
+        the_others_keep_their_positions_and_the_holder_its_hold,
         one_that_was_superseded_stays_out_and_learns_of_it_by_a_touch,
         one_that_asks_again_supersedes_none,
         a_try_supersedes_none_and_a_full_queue_has_room_for_one_in_place_of_another,
@@ -80,7 +80,7 @@ async fn a_newer_one_takes_the_older_one_out_of_the_queue_and_tells_its_node(mut
     bench.everything_expires().await;
 }
 
-async fn the_others_keep_their_places_and_the_holder_its_hold(mut bench: Bench) {
+async fn the_others_keep_their_positions_and_the_holder_its_hold(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let held = a.newest();
     assert_eq!(a.wait(&held).await.outcome, Acquired::Granted);

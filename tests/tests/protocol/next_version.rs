@@ -51,9 +51,9 @@ async fn a_waiter_of_the_next_version_is_never_granted_or_taken_out(mut bench: B
             if let Err(error) = answer {
                 assert_eq!(error.kind, LockErrorKind::WrongType, "{name} at {score}: {error:?}");
             }
-            let place = cmd("ZSCORE").arg(queue_key(LOCK)).arg(NEXT).to_owned();
-            let place: Option<String> = bench.redis().ask(&place).await;
-            assert_eq!(place.as_deref(), Some(score), "{name} at {score}");
+            let stored = cmd("ZSCORE").arg(queue_key(LOCK)).arg(NEXT).to_owned();
+            let stored: Option<String> = bench.redis().ask(&stored).await;
+            assert_eq!(stored.as_deref(), Some(score), "{name} at {score}");
             let value: Option<String> = bench.redis().ask(cmd("GET").arg(lock_key(LOCK))).await;
             let is_granted = value.is_some_and(|value| value.contains(NEXT));
             assert!(!is_granted, "{name} at {score}");

@@ -16,7 +16,7 @@ facts! {
         parts_share_no_token_from_before_a_failover,
         the_head_gets_no_token_from_before_a_failover,
         readers_of_one_run_share_a_token_and_a_lock_has_one_above_all_before_it,
-        a_place_is_drawn_from_the_counter_of_tokens,
+        a_score_is_drawn_from_the_counter_of_tokens,
     ],
 }
 
@@ -124,7 +124,7 @@ async fn readers_of_one_run_share_a_token_and_a_lock_has_one_above_all_before_it
     assert_eq!(b.confirm(&joining).await.outcome, [Renewed::Held]);
 }
 
-async fn a_place_is_drawn_from_the_counter_of_tokens(mut bench: Bench) {
+async fn a_score_is_drawn_from_the_counter_of_tokens(mut bench: Bench) {
     let a = bench.node().await;
     let holder = a.member(30_000);
     let token = grant(&a.wait(&holder).await).token.get();

@@ -15,9 +15,9 @@ facts! {
         a_touch_tells_whether_the_server_counts_the_node_s_subscription,
     ],
     queue: [
-        those_passed_over_go_aside_with_their_places,
-        one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touch,
-        one_that_was_queued_again_while_it_stood_aside_is_back_in_its_first_place,
+        those_passed_over_go_aside_with_their_scores,
+        one_that_was_passed_over_is_back_in_its_position_with_its_node_s_next_touch,
+        one_that_was_queued_again_while_it_stood_aside_is_back_in_its_first_position,
         one_that_was_passed_over_for_longer_than_its_node_s_patience_is_forgotten,
         the_dead_are_passed_over_whether_they_fit_or_not,
         the_dead_by_whose_limit_nothing_is_free_keep_out_no_request_that_fits,
@@ -26,7 +26,7 @@ facts! {
         of_more_dead_than_one_command_looks_at_the_rest_is_left_to_a_touch,
     ],
     redisson: [
-        those_passed_over_keep_their_place_for_five_seconds,
+        those_passed_over_keep_their_position_for_five_seconds,
         touched_again_one_that_was_passed_over_has_its_patience_and_takes_a_free_lock,
     ],
     scripts: [
@@ -55,11 +55,11 @@ async fn a_free_lock_is_neither_busy_nor_full_behind_the_dead(mut bench: Bench) 
 }
 
 // Finding 18, F3.
-async fn those_passed_over_go_aside_with_their_places(mut bench: Bench) {
+async fn those_passed_over_go_aside_with_their_scores(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let first = a.hold(30_000).await;
     let dead = bench.plant_dead(130).await;
-    let places = bench.state().await.0.of_queue().queue.clone();
+    let scores = bench.state().await.0.of_queue().queue.clone();
     let second = b.queue(30_000).await;
     let reply = a.release(&first).await;
     assert_eq!(reply.passed_over, 130);
@@ -67,7 +67,7 @@ async fn those_passed_over_go_aside_with_their_places(mut bench: Bench) {
     assert_eq!(bench.queue().await, []);
     let (mut state, now_ms) = bench.state().await;
     let aside = &state.of_queue().passed[dead[0].node()];
-    assert_eq!(aside.members, places);
+    assert_eq!(aside.members, scores);
     let lasts = aside.ends_ms - now_ms;
     assert!((14_000..=15_000).contains(&lasts), "{lasts}");
     let third = a.queue(30_000).await;
@@ -91,7 +91,7 @@ async fn behind_those_passed_over_a_hand_over_costs_nothing_more(mut bench: Benc
 }
 
 // Finding 18, F3.
-async fn those_passed_over_keep_their_place_for_five_seconds(mut bench: Bench) {
+async fn those_passed_over_keep_their_position_for_five_seconds(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let first = a.hold(30_000).await;
     let dead = bench.plant_dead(130).await;
@@ -121,7 +121,7 @@ async fn those_passed_over_keep_their_place_for_five_seconds(mut bench: Bench) {
 }
 
 // F6.
-async fn one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touch(
+async fn one_that_was_passed_over_is_back_in_its_position_with_its_node_s_next_touch(
     mut bench: Bench,
 ) {
     let (a, b) = (bench.node().await, bench.deaf_node().await);
@@ -150,7 +150,7 @@ async fn one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touc
     assert_ne!(bench.holder().await, Some(next));
 }
 
-async fn one_that_was_queued_again_while_it_stood_aside_is_back_in_its_first_place(
+async fn one_that_was_queued_again_while_it_stood_aside_is_back_in_its_first_position(
     mut bench: Bench,
 ) {
     let (a, b) = (bench.node().await, bench.deaf_node().await);

@@ -31,7 +31,7 @@ facts! {
     redisson: [
         a_touch_gives_fifteen_seconds_and_never_shortens,
         a_touch_and_an_enqueue_each_drop_up_to_sixteen_ghosts,
-        a_deadline_whose_place_is_gone_moves_nobody_forward,
+        a_deadline_whose_position_is_gone_moves_nobody_forward,
         a_list_entry_without_a_score_is_dropped_at_the_head,
         a_list_entry_without_a_score_that_queues_again_is_granted_once,
     ],
@@ -267,7 +267,7 @@ async fn members_whose_patience_has_ended_are_dropped_and_the_next_is_granted(mu
 }
 
 // A damaged queue: purging a member without a position shortens no queue.
-async fn a_deadline_whose_place_is_gone_moves_nobody_forward(mut bench: Bench) {
+async fn a_deadline_whose_position_is_gone_moves_nobody_forward(mut bench: Bench) {
     let a = bench.node().await;
     a.hold(30_000).await;
     let head = a.queue(30_000).await;

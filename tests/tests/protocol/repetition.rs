@@ -9,7 +9,7 @@ use crate::facts;
 facts! {
     both: [
         an_acquire_that_is_repeated_tells_the_same_hold_and_the_rest_of_its_lease,
-        an_acquire_that_is_repeated_keeps_its_place,
+        an_acquire_that_is_repeated_keeps_its_position,
         the_first_release_frees_and_every_later_one_does_nothing,
         nothing_that_an_old_member_sends_changes_anything_of_anybody_else_s,
         a_renewal_after_the_lease_s_end_finds_nothing,
@@ -66,7 +66,7 @@ async fn an_acquire_of_a_part_that_is_repeated_tells_the_same_hold_and_the_same_
 }
 
 // S5.
-async fn an_acquire_that_is_repeated_keeps_its_place(mut bench: Bench) {
+async fn an_acquire_that_is_repeated_keeps_its_position(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold(30_000).await;
     let (one, two, three) = (b.queue(30_000).await, a.queue(30_000).await, b.queue(30_000).await);

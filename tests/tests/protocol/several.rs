@@ -17,7 +17,7 @@ facts! {
     queue: [several_parts_of_one_lock_are_renewed_in_one_command_each_by_itself],
     scripts: [
         a_server_that_refuses_writes_refuses_all_of_them_and_nothing_is_changed,
-        with_memory_full_holds_are_renewed_and_waiters_of_several_locks_keep_their_places,
+        with_memory_full_holds_are_renewed_and_waiters_of_several_locks_keep_their_positions,
     ],
     queue_scripts: [
         of_several_holds_each_is_renewed_or_refused_by_itself,
@@ -379,7 +379,7 @@ async fn a_server_that_refuses_writes_refuses_all_of_them_and_nothing_is_changed
     assert_eq!(bench.everything().await, before);
 }
 
-async fn with_memory_full_holds_are_renewed_and_waiters_of_several_locks_keep_their_places(
+async fn with_memory_full_holds_are_renewed_and_waiters_of_several_locks_keep_their_positions(
     mut bench: Bench,
 ) {
     let a = bench.node().await;

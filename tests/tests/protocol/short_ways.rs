@@ -18,7 +18,7 @@ facts! {
     queue: [
         a_permit_that_comes_when_a_lease_has_ended_does_not_just_wait,
         a_permit_that_comes_behind_a_dead_head_is_in_front_of_it,
-        a_permit_that_asks_again_is_told_its_hold_or_its_place,
+        a_permit_that_asks_again_is_told_its_hold_or_its_position,
         a_permit_that_waits_makes_a_lock_key_that_ends_soon_live_on,
         a_renewal_of_a_part_makes_a_lock_key_that_ends_soon_live_on,
         a_read_that_comes_when_the_lease_of_the_lock_has_ended_is_granted,
@@ -73,7 +73,7 @@ async fn a_permit_that_comes_behind_a_dead_head_is_in_front_of_it(mut bench: Ben
     }
 }
 
-async fn a_permit_that_asks_again_is_told_its_hold_or_its_place(mut bench: Bench) {
+async fn a_permit_that_asks_again_is_told_its_hold_or_its_position(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let [holder, first] = held_and_waited_for(&a, &b).await;
     let third = a.queue_for(permits(1, 1), 30_000).await;

@@ -8,7 +8,7 @@ use crate::thread::{STEP_MS, THREADS};
 
 facts! {
     redisson: [
-        a_jvm_that_does_not_hear_has_eight_seconds_and_one_that_does_keeps_its_place,
+        a_jvm_that_does_not_hear_has_eight_seconds_and_one_that_does_keeps_its_position,
         a_thread_at_the_head_that_is_heard_of_ends_all_suspicion,
         a_thread_that_queues_again_is_not_taken_for_the_one_that_it_was,
         a_thread_that_queued_after_a_ghost_of_its_jvm_was_found_out_has_its_own_eight_seconds,
@@ -18,7 +18,7 @@ facts! {
     ],
 }
 
-async fn a_jvm_that_does_not_hear_has_eight_seconds_and_one_that_does_keeps_its_place(
+async fn a_jvm_that_does_not_hear_has_eight_seconds_and_one_that_does_keeps_its_position(
     mut bench: Bench,
 ) {
     let (a, b) = (bench.node().await, bench.node().await);

@@ -15,11 +15,11 @@ facts! {
         a_tombstone_is_forgotten_after_a_minute,
     ],
     queue: [
-        a_member_of_a_silent_node_that_asks_again_keeps_its_place,
+        a_member_of_a_silent_node_that_asks_again_keeps_its_position,
         a_touch_of_a_waiter_of_a_silent_node_keeps_it,
         a_member_comes_back_to_a_lock_that_is_held_without_waiters_and_marks_its_lock_key,
         members_aside_count_neither_for_the_limit_nor_for_positions,
-        a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_place,
+        a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_position,
         an_attempt_that_was_given_up_is_refused_for_a_minute_also_where_the_clock_is_set_back,
         a_tombstone_that_outlives_its_lock_key_counts_no_more_and_no_waiter_is_lost,
     ],
@@ -71,7 +71,7 @@ async fn a_tombstone_is_forgotten_after_a_minute(mut bench: Bench) {
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Granted);
 }
 
-async fn a_member_of_a_silent_node_that_asks_again_keeps_its_place(mut bench: Bench) {
+async fn a_member_of_a_silent_node_that_asks_again_keeps_its_position(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold(30_000).await;
     let waiting = [b.queue(30_000).await, a.queue(30_000).await];
@@ -128,7 +128,7 @@ async fn members_aside_count_neither_for_the_limit_nor_for_positions(mut bench: 
     assert_eq!(outcome, Acquired::Queued { position: 0 });
 }
 
-async fn a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_place(mut bench: Bench) {
+async fn a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_position(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let first = passed_over(&mut bench, &a, &b, 0).await.remove(0);
     let holder = a.hold(30_000).await;

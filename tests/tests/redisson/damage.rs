@@ -56,7 +56,7 @@ async fn an_entry_without_a_score_is_dropped() {
 /// D6: a JVM whose clock is ahead drops the head although it is alive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Java and Maven: scripts/test --interop"]
-async fn whom_a_jvm_threw_out_gets_its_place_back() {
+async fn whom_a_jvm_threw_out_gets_its_position_back() {
     let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
@@ -78,7 +78,7 @@ async fn whom_a_jvm_threw_out_gets_its_place_back() {
     release(granted(first).await).await;
     release(granted(second).await).await;
     assert_eq!(jvm.end("lock", "a").await, "ok");
-    assert_eq!(locks.status().places_lost, 0);
+    assert_eq!(locks.status().positions_lost, 0);
     assert_eq!(jvm.run("unlock", "a", "").await, "ok");
     bench.nothing_is_left().await;
 }
@@ -108,7 +108,7 @@ async fn whom_a_jvm_s_delete_threw_out_come_back_in_the_order_in_which_they_came
     }
     assert_eq!(*turns.lock().expect("no panic"), [0, 1, 2, 3, 4, 5]);
     for locks in nodes {
-        assert_eq!(locks.status().places_lost, 0);
+        assert_eq!(locks.status().positions_lost, 0);
     }
     assert!(guard.release().await.is_err(), "it is deleted, too");
     bench.nothing_is_left().await;

@@ -60,7 +60,7 @@ async fn a_jvm_s_hold_whose_expiry_was_taken_away_is_not_ended_by_a_short_lease_
 /// not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Java and Maven: scripts/test --interop"]
-async fn a_holder_that_outlasts_the_wait_timeout_costs_us_no_place() {
+async fn a_holder_that_outlasts_the_wait_timeout_costs_us_no_position() {
     let mut bench = Bench::start().await;
     // The step is a second instead of five minutes, so that ten seconds are like 50 minutes.
     let mut jvm = Jvm::start_with(&bench.server.url(), 1_000, 30_000).await;
@@ -101,6 +101,6 @@ async fn a_holder_that_outlasts_the_wait_timeout_costs_us_no_place() {
             assert_eq!(jvm.run("unlock", thread, "").await, "ok");
         }
     }
-    assert_eq!(locks.status().places_lost, 0);
+    assert_eq!(locks.status().positions_lost, 0);
     bench.nothing_is_left().await;
 }

@@ -10,7 +10,7 @@ use crate::jvm::Jvm;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Java and Maven: scripts/test --interop"]
-async fn a_thread_that_is_not_subscribed_yet_keeps_its_place_behind_a_ghost_of_its_own_jvm() {
+async fn a_thread_that_is_not_subscribed_yet_keeps_its_position_behind_a_ghost_of_its_own_jvm() {
     let mut bench = Bench::start().await;
     let mut jvm = Jvm::start_with_subscriptions(&bench.server.url(), 1).await;
     let locks = bench.locks.clone();

@@ -59,7 +59,7 @@ async fn two_thousand_turns_of_threads_and_tasks_follow_the_order_the_server_saw
     let ours = turns.iter().filter(|member| member.starts_with("~1")).count();
     assert_eq!(ours, TASKS * ROUNDS + 1);
     for status in [nodes[0].status(), nodes[1].status()] {
-        assert_eq!(status.places_lost, 0);
+        assert_eq!(status.positions_lost, 0);
     }
     bench.nothing_is_left().await;
     let left = bench.redis.keys("*").await;

@@ -57,7 +57,7 @@ async fn a_wait_that_is_long_enough_ends_with_the_lock_and_another_leaves_the_qu
 /// had added.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Java and Maven: scripts/test --interop"]
-async fn asynchronous_timeouts_worth_400_s_do_not_cost_us_our_place() {
+async fn asynchronous_timeouts_worth_400_s_do_not_cost_us_our_position() {
     let mut bench = Bench::start().await;
     // Two steps of 200 s each.
     let mut jvm = crate::jvm::Jvm::start_with(&bench.server.url(), 200_000, 30_000).await;
@@ -80,7 +80,7 @@ async fn asynchronous_timeouts_worth_400_s_do_not_cost_us_our_place() {
     assert!(!jvm.has_ended("lock", "c"));
     release(guard).await;
     assert_eq!(jvm.end("lock", "c").await, "ok");
-    assert_eq!(locks.status().places_lost, 0);
+    assert_eq!(locks.status().positions_lost, 0);
     assert_eq!(jvm.run("unlock", "c", "").await, "ok");
     bench.nothing_is_left().await;
 }

@@ -67,7 +67,7 @@ async fn turns_in_order(scene: Scene) {
     })
     .await;
     let first = queue(&mut primary).await;
-    assert_eq!(first.len(), 2, "both waiters kept their places");
+    assert_eq!(first.len(), 2, "both waiters kept their positions");
     assert!(!guard.is_lost(), "its hold was renewed");
     release(guard).await;
     for (turn, waiter) in waiting.into_iter().enumerate() {

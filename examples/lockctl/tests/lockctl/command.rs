@@ -52,7 +52,7 @@ async fn arguments_of_the_command_need_not_be_utf8() {
 }
 
 #[tokio::test]
-async fn a_command_keeps_its_lock_and_a_waiter_its_place_when_sentinels_replace_the_primary() {
+async fn a_command_keeps_its_lock_and_a_waiter_its_position_when_sentinels_replace_the_primary() {
     let mut watched = Watched::start(RedisOptions::default()).await;
     let url = watched.url();
     let holder = Running::start(&url, &[], "k", "echo; exec cat").await;

@@ -33,7 +33,7 @@ async fn a_signal_is_passed_on_and_the_lock_released() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_the_wait_and_the_place_is_given_up() {
+async fn a_signal_ends_the_wait_and_the_position_is_given_up() {
     let url = server().url();
     let _holder = Running::start(&url, &[], "leave", "echo; exec cat").await;
     let mut waiter = lockctl(&url, ["exec", "leave", "--", "true"]).spawn().expect("it starts");

@@ -82,7 +82,7 @@ async fn those_who_wait_run_one_at_a_time_in_the_order_of_their_arrival() {
 }
 
 #[tokio::test]
-async fn on_a_terminal_the_place_and_the_holder_are_shown_and_cleared() {
+async fn on_a_terminal_the_position_and_the_holder_are_shown_and_cleared() {
     let url = server().url();
     let holder =
         Running::start(&url, &["--label", "web-1:812"], "order:42", "echo; exec cat").await;

@@ -146,7 +146,7 @@ impl<P: Mirror> Core<P> {
             Acquired::Full { waiting } => self.finish(number, Refusal::Full(waiting)),
             Acquired::Refused if member.keeps_newest() => self.superseded(number),
             // The tombstone is ours: this member id is useless now.
-            Acquired::Refused => self.place_lost(number),
+            Acquired::Refused => self.position_lost(number),
             Acquired::NotServed { may_hold } => self.not_served(number, may_hold),
         }
     }
@@ -273,20 +273,20 @@ impl<P: Mirror> Core<P> {
 
     /// The server no longer knows this waiter: the attempt continues in the next round, at the
     /// tail.
-    pub(super) fn place_lost(&mut self, number: u64) {
+    pub(super) fn position_lost(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number).filter(|entry| entry.is_attempt()) else {
             return;
         };
         let lock = entry.lock.clone();
         let wants = entry.caller == Caller::Waits;
-        self.table.count_lost_place();
+        self.table.count_lost_position();
         let next = if wants { self.next_round_if_any(number) } else { None };
         self.table.change(number, |entry| {
             // A withdrawn attempt never learned whether it was queued.
             entry.state = if wants { entry.gone(now) } else { entry.leaving(now) };
         });
-        self.push(Effect::Observe(Note::PlaceLost { lock }));
+        self.push(Effect::Observe(Note::PositionLost { lock }));
         if let Some(next) = next {
             self.ask_in_background(next);
         }

@@ -641,7 +641,7 @@ impl<P: Mirror> Core<P> {
             return;
         }
         self.batches.leave(number);
-        self.place_lost(number);
+        self.position_lost(number);
         // It must leave the batch, if the server still has the batch.
         self.table.change(number, |entry| {
             if let State::Over = entry.state {

@@ -72,7 +72,7 @@ pub enum Note<P> {
     Granted { lock: LockName, waited: Duration, handed_over: bool, of: P },
     Cancelled { lock: LockName, waited: Duration, of: P },
     Refused { lock: LockName, refusal: Refusal, of: P },
-    PlaceLost { lock: LockName },
+    PositionLost { lock: LockName },
     Missed { lock: LockName },
     Renewed { lock: LockName },
     WaitsBehindOwn { lock: LockName, waited: Duration },

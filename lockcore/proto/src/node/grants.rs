@@ -255,7 +255,7 @@ impl<P: Mirror> Core<P> {
 
     /// Handles a missed offer whose attempt continues as `next`, if at all.
     pub(super) fn missed(&mut self, next: Option<u64>) {
-        self.table.count_lost_place();
+        self.table.count_lost_position();
         let Some(next) = next else { return };
         if let Some(lock) = self.table.get(next).map(|entry| entry.lock.clone()) {
             self.push(Effect::Observe(Note::Missed { lock }));

@@ -226,7 +226,7 @@ impl<P: Mirror> Core<P> {
             | State::Confirming { .. } => {
                 let lock = self.table.entries()[&number].lock.clone();
                 self.table.change(number, |entry| entry.revoked = Some(now));
-                // Its place is lost, too: the touch finds it gone.
+                // The position is lost, too: the touch finds it gone.
                 self.table.touch_by(&lock, now);
             }
             State::Held(_) => self.lose(number, "the hold was force-released"),

@@ -126,7 +126,7 @@ impl<P: Mirror> Core<P> {
                 }
                 // The member has been granted the lock in a batch since.
                 Presence::Gone if self.is_in_batch(number) => {}
-                Presence::Gone => self.place_lost(number),
+                Presence::Gone => self.position_lost(number),
             }
         }
         let first =

@@ -176,8 +176,8 @@ impl<P: Mirror> Table<P> {
     /// run it, too.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
-        let Counts { failed, places_lost, .. } = self.counts;
-        let mut counts = Counts { failed, places_lost, ..Counts::default() };
+        let Counts { failed, positions_lost, .. } = self.counts;
+        let mut counts = Counts { failed, positions_lost, ..Counts::default() };
         let [mut ends, mut releases, mut renewals, mut leaves] = [0; 4];
         let [mut unsent, mut parked, mut asked_for, mut waiting] = [0; 4];
         let [mut fenced, mut behind] = [0; 2];
@@ -256,8 +256,8 @@ impl<P: Mirror> Table<P> {
     }
 
     /// Counts an attempt that has lost its queue position.
-    pub(super) fn count_lost_place(&mut self) {
-        self.counts.places_lost += 1;
+    pub(super) fn count_lost_position(&mut self) {
+        self.counts.positions_lost += 1;
     }
 
     /// Counts a member whose end was never confirmed by the server.

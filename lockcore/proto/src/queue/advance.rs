@@ -55,7 +55,7 @@ impl QueueState {
         let mut told: Vec<(Member, u64)> = Vec::new();
         let mut advanced = Advanced::End;
         for looked_at in 0.. {
-            let Some((place, member)) = self.queue.lowest() else { break };
+            let Some((score, member)) = self.queue.lowest() else { break };
             let member = member.clone();
             let fate = if looked_at == call.bounds.looked_at {
                 Fate::Stops { more: true }
@@ -71,7 +71,7 @@ impl QueueState {
                 Fate::Dropped => {
                     self.queue.remove(&member);
                 }
-                Fate::PassedOver => self.pass_over(call, &member, place),
+                Fate::PassedOver => self.pass_over(call, &member, score),
                 Fate::Granted => {
                     self.queue.remove(&member);
                     let left_ms = claim_ms(member.lease_ms());
@@ -156,11 +156,11 @@ impl QueueState {
     }
 
     /// Sets a member aside with the score. The node's next touch puts it back.
-    fn pass_over(&mut self, call: &mut Call<'_>, member: &Member, place: u64) {
+    fn pass_over(&mut self, call: &mut Call<'_>, member: &Member, score: u64) {
         self.queue.remove(member);
         let passed = self.passed.entry(member.node().into()).or_default();
         // A late acquire has queued it at the end while it was aside.
-        let first = passed.members.get(member).map_or(place, |aside| aside.min(place));
+        let first = passed.members.get(member).map_or(score, |aside| aside.min(score));
         passed.members.set(member, first);
         passed.ends_ms = call.now_ms() + PASSED_MS;
         call.passed_over += 1;
@@ -169,9 +169,9 @@ impl QueueState {
     /// Puts a skipped member back at the old score. Returns whether it was skipped.
     pub(super) fn bring_back(&mut self, member: &Member) -> bool {
         let Some(passed) = self.passed.get_mut(member.node()) else { return false };
-        let Some(place) = passed.members.get(member) else { return false };
+        let Some(score) = passed.members.get(member) else { return false };
         passed.members.remove(member);
-        self.queue.set(member, place);
+        self.queue.set(member, score);
         true
     }
 
@@ -254,8 +254,8 @@ impl QueueState {
 
     /// Puts batch members back at the queue's front.
     pub(super) fn put_back(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
-        for (place, member) in self.in_front(call, name, numbers) {
-            self.queue.set(&member, place);
+        for (score, member) in self.in_front(call, name, numbers) {
+            self.queue.set(&member, score);
             self.raise(call);
         }
     }
@@ -268,8 +268,8 @@ impl QueueState {
         }
         let members = self.in_front(call, name, numbers);
         let passed = self.passed.entry(name.node().into()).or_default();
-        for (place, member) in members {
-            let first = passed.members.get(&member).map_or(place, |aside| aside.min(place));
+        for (score, member) in members {
+            let first = passed.members.get(&member).map_or(score, |aside| aside.min(score));
             passed.members.set(&member, first);
         }
         passed.ends_ms = call.now_ms() + PASSED_MS;
@@ -285,8 +285,8 @@ impl QueueState {
     /// Appends a member to the queue.
     pub(super) fn enqueue(&mut self, call: &mut Call<'_>, member: &Member) {
         let is_first = self.queue.is_empty();
-        let place = call.place();
-        self.queue.set(member, place);
+        let score = call.score();
+        self.queue.set(member, score);
         if !self.raise_low(call) && is_first {
             self.queue_ends_ms = Some(call.now_ms() + WAITING_TTL_MS);
         }

@@ -26,7 +26,7 @@ async fn a_grant_whose_message_is_lost_is_found_by_a_touch() {
         granted(first).await.release().await.expect("held until now");
         granted(second).await.release().await.expect("held until now");
     }
-    assert_eq!(b.status().places_lost, 0);
+    assert_eq!(b.status().positions_lost, 0);
 }
 
 // Finding 14, L1: a node that the store does not count is skipped, and still gets its turn.

@@ -328,7 +328,7 @@ fn looking_at_a_lock_does_not_make_it_remembered() {
 }
 
 #[test]
-fn a_place_in_line_is_kept_under_many_threads() {
+fn a_position_in_line_is_kept_under_many_threads() {
     let (memory, lock) = (MemoryStore::new(), lock_named("x"));
     let holders = Arc::new(Mutex::new((0, 0)));
     std::thread::scope(|scope| {

@@ -296,7 +296,7 @@ fn interrupted(keys: usize) -> ExitCode {
     let mut broken = 0;
     for _ in 0..ROUNDS {
         let measured = round(chaos::interrupted(keys));
-        let Interrupted { breaks, passed, places_lost, touched, watched, .. } = measured;
+        let Interrupted { breaks, passed, positions_lost, touched, watched, .. } = measured;
         let Interrupted { scripts, busy, longest: most, pings, .. } = measured;
         let part = busy.as_secs_f64() / watched.as_secs_f64() * 100.0;
         let mean = busy / u32::try_from(scripts).unwrap_or(u32::MAX).max(1);
@@ -305,11 +305,11 @@ fn interrupted(keys: usize) -> ExitCode {
         let slow = pings.last().copied().unwrap_or_default();
         say(&format!(
             "{keys} waiting keys, link cut once: {breaks} more breaks, {passed} deadlines passed, \
-             {places_lost} places lost; all touched after {touched:.1?}; {scripts} scripts in \
+             {positions_lost} positions lost; all touched after {touched:.1?}; {scripts} scripts in \
              {watched:.1?}, {part:.1} % of a core, mean {mean:.1?}, longest {most:.1?}; a PING of \
              another {ping:.1?} (99.9 %), at the longest {slow:.1?}",
         ));
-        broken += breaks + passed as u64 + places_lost;
+        broken += breaks + passed as u64 + positions_lost;
         longest.push(most);
     }
     longest.sort_unstable();

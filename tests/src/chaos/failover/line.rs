@@ -72,7 +72,7 @@ pub fn failover_table(lines: impl Iterator<Item = Failover>) -> String {
     let mut table = String::from(
         "| replicas required | min-replicas-to-write | kind | failovers | grants | with double \
          leases | double leases | longest, ms | updates lost | the same, fenced | writes stopped | \
-         reads stopped | fallen tokens | places lost | overtaken | refused | timed out | silent \
+         reads stopped | fallen tokens | positions lost | overtaken | refused | timed out | silent \
          p50, ms | longest | one name p50, ms | longest | regained \
          p50, ms | longest |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\
@@ -102,7 +102,7 @@ pub fn failover_table(lines: impl Iterator<Item = Failover>) -> String {
             sum("stopped"),
             sum("reads_stopped"),
             sum("fallen"),
-            sum("places_lost"),
+            sum("positions_lost"),
             sum("disorder"),
             sum("refused"),
             sum("timed_out"),
@@ -160,7 +160,7 @@ mod tests {
             "reads_stopped",
             "silent_name_ms",
             "regained_ms",
-            "places_lost",
+            "positions_lost",
             "refused",
         ] {
             assert_eq!(with(REPLICAS, name), 0, "{name}");

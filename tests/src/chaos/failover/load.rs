@@ -58,7 +58,7 @@ pub(super) struct Seen {
     pub(super) over: Duration,
     pub(super) refused: u64,
     pub(super) timed_out: u64,
-    pub(super) places_lost: u64,
+    pub(super) positions_lost: u64,
     /// The numbers of updates missing in the registers, unfenced and fenced.
     pub(super) lost: u64,
     pub(super) lost_fenced: u64,
@@ -122,7 +122,7 @@ impl Load {
         while let Some(ended) = self.tasks.join_next().await {
             ended.expect("a task takes its turns");
         }
-        let places_lost = self.nodes.iter().map(|locks| locks.status().places_lost).sum();
+        let positions_lost = self.nodes.iter().map(|locks| locks.status().positions_lost).sum();
         for locks in &self.nodes {
             locks.shutdown(Duration::ZERO).await;
         }
@@ -130,7 +130,7 @@ impl Load {
             over,
             refused: self.world.refused.load(Ordering::SeqCst),
             timed_out: self.world.timed_out.load(Ordering::SeqCst),
-            places_lost,
+            positions_lost,
             ..Seen::default()
         };
         for register in &self.world.registers {

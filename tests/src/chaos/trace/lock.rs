@@ -25,7 +25,7 @@ pub(super) struct Lock {
     queue: Vec<Waiter>,
     queue_ends: Option<i64>,
     /// The highest position in the queue so far.
-    last_place: i64,
+    last_score: i64,
     /// The time until each node's waiting members certainly count as alive.
     patience: HashMap<String, i64>,
     /// The skipped members, with their positions, and until when these certainly count.
@@ -55,7 +55,7 @@ struct Parts {
 #[derive(Debug)]
 struct Waiter {
     member: String,
-    place: i64,
+    score: i64,
 }
 
 #[derive(Debug)]
@@ -197,8 +197,8 @@ impl Lock {
                 found.push(Violation::new(Law::T2, "a key was made to last for ever"));
             }
             (Key::Queue, "ZADD") => {
-                for (place, member) in line.scores() {
-                    self.queued(step, line, member, place, found);
+                for (score, member) in line.scores() {
+                    self.queued(step, line, member, score, found);
                 }
             }
             (Key::Queue, "ZREM") => members().for_each(|one| self.left(step, line, one, found)),
@@ -211,11 +211,11 @@ impl Lock {
                 }
             }
             (Key::Passed, "ZADD") => {
-                for (place, member) in line.scores() {
+                for (score, member) in line.scores() {
                     let until = step.at + PASSED_US - ROUNDING_US;
                     let kept = self.aside.get(member).filter(|_| line.is_lower_only());
-                    let place = kept.map_or(place, |(before, _)| place.min(*before));
-                    self.aside.insert(member.to_owned(), (place, until));
+                    let score = kept.map_or(score, |(before, _)| score.min(*before));
+                    self.aside.insert(member.to_owned(), (score, until));
                 }
             }
             (Key::Passed, "ZREM") => members().for_each(|member| self.returned(member)),
@@ -301,15 +301,15 @@ impl Lock {
         step: &Step<'_>,
         line: &Line,
         member: &str,
-        place: i64,
+        score: i64,
         found: &mut Vec<Violation>,
     ) {
         let before = self.aside.get(member).copied();
         if let Some(index) = self.index(member) {
-            if before.is_some_and(|(before, _)| before == place) {
+            if before.is_some_and(|(before, _)| before == score) {
                 // A late acquire has queued the skipped member at the end.
                 self.queue.remove(index);
-                return self.insert(member, place);
+                return self.insert(member, score);
             }
             if !line.is_new_only() {
                 let detail = format!("{member} at {}", step.at);
@@ -322,26 +322,26 @@ impl Lock {
             found.push(Violation::new(Law::S5, detail));
         }
         match before {
-            Some((before, _)) if before == place => {}
+            Some((before, _)) if before == score => {}
             Some((before, until)) if step.by < until && !step.is_acquire() => {
-                let detail = format!("{member} comes back to {place} and not to {before}");
+                let detail = format!("{member} comes back to {score} and not to {before}");
                 found.push(Violation::new(Law::F2, detail));
             }
-            _ if place <= self.last_place => {
-                let detail = format!("{member} is to come at {place}, after {}", self.last_place);
+            _ if score <= self.last_score => {
+                let detail = format!("{member} is to come at {score}, after {}", self.last_score);
                 found.push(Violation::new(Law::F1, detail));
             }
             _ => {
                 self.done.came.insert(member.to_owned());
             }
         }
-        self.insert(member, place);
+        self.insert(member, score);
     }
 
-    fn insert(&mut self, member: &str, place: i64) {
-        self.last_place = self.last_place.max(place);
-        let at = self.queue.partition_point(|waiter| waiter.place < place);
-        self.queue.insert(at, Waiter { member: member.to_owned(), place });
+    fn insert(&mut self, member: &str, score: i64) {
+        self.last_score = self.last_score.max(score);
+        let at = self.queue.partition_point(|waiter| waiter.score < score);
+        self.queue.insert(at, Waiter { member: member.to_owned(), score });
     }
 
     /// Takes a member out of the queue, because it was granted or skipped, requested it, or because
@@ -361,25 +361,25 @@ impl Lock {
 
     /// Takes out the members that the step has queued at these positions: another member of the
     /// step was there already, so all are queued individually.
-    fn undone(&mut self, step: &Step<'_>, places: RangeInclusive<i64>, found: &mut Vec<Violation>) {
+    fn undone(&mut self, step: &Step<'_>, scores: RangeInclusive<i64>, found: &mut Vec<Violation>) {
         let came = &mut self.done.came;
-        self.queue.retain(|Waiter { member, place }| {
-            let is_undone = places.contains(place);
+        self.queue.retain(|Waiter { member, score }| {
+            let is_undone = scores.contains(score);
             if is_undone && !came.remove(member) {
                 let detail = format!("{member} dropped at {}", step.at);
                 found.push(Violation::new(Law::F2, detail));
             }
             !is_undone
         });
-        self.last_place = self.last_place.min(places.start() - 1);
+        self.last_score = self.last_score.min(scores.start() - 1);
     }
 
     /// Restores a skipped member.
     fn returned(&mut self, member: &str) {
-        if let Some((place, _)) = self.aside.remove(member)
+        if let Some((score, _)) = self.aside.remove(member)
             && self.index(member).is_none()
         {
-            self.done.left.push(Waiter { member: member.to_owned(), place });
+            self.done.left.push(Waiter { member: member.to_owned(), score });
         }
     }
 

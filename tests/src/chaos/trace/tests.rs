@@ -22,7 +22,7 @@ struct Scene {
     now: u64,
     /// The interval between two scripts, µs.
     pace: u64,
-    place: u64,
+    score: u64,
 }
 
 /// Returns the value of a token that is easy to read.
@@ -33,7 +33,7 @@ fn token(number: u64) -> u64 {
 impl Scene {
     fn new(passes_allowed: bool) -> Self {
         let trace = Trace::new(passes_allowed);
-        let scene = Self { trace, now: START, pace: 10_000, place: 0 };
+        let scene = Self { trace, now: START, pace: 10_000, score: 0 };
         scene.run("acquire", "", &format!("SET lock:tokens {FIRST}"))
     }
 
@@ -111,10 +111,10 @@ impl Scene {
         let node = member.chars().nth(2).unwrap_or_default();
         // The position is the counter's next value.
         self.trace.finish();
-        self.place = self.trace.counter + 1;
-        let place = self.place;
+        self.score = self.trace.counter + 1;
+        let score = self.score;
         let commands = format!(
-            "INCR lock:tokens; ZADD QUEUE NX {place} {member};
+            "INCR lock:tokens; ZADD QUEUE NX {score} {member};
              PSETEX PATIENCE-{node} 15000 1; PEXPIRE QUEUE 75000"
         );
         self.run("lock", member, &commands)
@@ -218,12 +218,12 @@ fn an_overtaken_waiter_is_found() {
 fn passing_over_is_allowed_only_where_connections_may_be_gone() {
     let scene = |allowed| {
         let scene = Scene::new(allowed).takes(ANN).queues(CAT).queues(BEN);
-        let place = token(2);
+        let score = token(2);
         scene.run(
             "unlock",
             ANN,
             &format!(
-                "SET lock:tokens {}; ZREM QUEUE {CAT} {BEN}; ZADD PASSED-B LT {place} {CAT};
+                "SET lock:tokens {}; ZREM QUEUE {CAT} {BEN}; ZADD PASSED-B LT {score} {CAT};
                  PEXPIRE PASSED-B 15000; PSETEX LOCK 60333 +{BEN}",
                 token(4)
             ),
@@ -232,7 +232,7 @@ fn passing_over_is_allowed_only_where_connections_may_be_gone() {
     assert_eq!(scene(true).finds(&[]).passed_over, 1);
     scene(false).finds(&[What::PassedOver]);
     // The member returns to its position, and to no other.
-    let back = |place: u64| format!("ZADD QUEUE {} {CAT}; ZREM PASSED-B {CAT}", token(place));
+    let back = |score: u64| format!("ZADD QUEUE {} {CAT}; ZREM PASSED-B {CAT}", token(score));
     scene(true).run("touch", CAT, &back(2)).gives(BEN, CAT).finds(&[]);
     scene(true).run("touch", CAT, &back(5)).finds(&[What::Law(Law::F2)]);
     // The same if a late request has queued it at the end meanwhile, and it is skipped again.
@@ -275,7 +275,7 @@ fn a_token_that_does_not_rise_is_found() {
 }
 
 #[test]
-fn the_places_of_members_that_came_together_are_no_tokens() {
+fn the_scores_of_members_that_came_together_are_no_tokens() {
     let (first, second) = (token(2), token(3));
     let both = format!("INCRBY lock:tokens 2; ZADD QUEUE {first} {BEN} {second} {CAT}");
     let scene = || calm().takes(ANN).run("acquire_all", BEN, &both);

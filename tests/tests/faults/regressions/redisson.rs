@@ -68,7 +68,7 @@ async fn a_storm_of_waits_that_end_leaves_a_lock_that_can_be_had() {
 
 // Redisson #3004: live waiters were considered dead, dropped, and waited for ever.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_keeps_its_place_however_long_the_hold_before_it_lasts() {
+async fn a_waiter_keeps_its_position_however_long_the_hold_before_it_lasts() {
     let store = MemoryStore::new();
     let options = LockOptions::new();
     let node = || Locks::builder().defaults(options).on_memory(&store).expect("options");
@@ -82,7 +82,7 @@ async fn a_waiter_keeps_its_place_however_long_the_hold_before_it_lasts() {
     // An hour passes in no time: 240 times the liveness deadline of a silent waiter.
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert_eq!(holder.inspect("k").await.expect("an inspection").waiters.len(), 2);
-    assert_eq!(first.status().places_lost + second.status().places_lost, 0);
+    assert_eq!(first.status().positions_lost + second.status().positions_lost, 0);
     guard.release().await.expect("the watchdog has kept it");
     let guard = one.await.expect("no panic").expect("the first is next");
     assert!(!two.is_finished());

@@ -94,7 +94,7 @@ fn an_acquire_without_an_answer_is_asked_for_again_and_leaves_with_a_tombstone()
 }
 
 #[test]
-fn a_place_that_is_lost_costs_the_number_and_a_grant_of_it_is_not_believed() {
+fn a_position_that_is_lost_costs_the_number_and_a_grant_of_it_is_not_believed() {
     let mut core = core();
     let (attempt, first) = queued(&mut core, at(0), "a");
     let touches = ticked(&mut core, at(5_000));
@@ -103,7 +103,7 @@ fn a_place_that_is_lost_costs_the_number_and_a_grant_of_it_is_not_believed() {
     let asks = sent(&mut core);
     let second = member_of(&asks[0]);
     assert_ne!(first, second);
-    assert_eq!(core.counts().places_lost, 1);
+    assert_eq!(core.counts().positions_lost, 1);
     let message = |member: &Member| told(member, 10_000);
     core.event(at(5_002)).heard(message(&first));
     assert!(matches!(core.event(at(5_002)).take(attempt), Outcome::Waits));
@@ -209,7 +209,7 @@ fn each_of_those_that_asked_together_takes_its_own_outcome() {
         _ => false,
     };
     assert!(asks.iter().any(leaves), "{asks:?}");
-    assert_eq!(core.counts().places_lost, 1);
+    assert_eq!(core.counts().positions_lost, 1);
     let round = core.round(attempts[5]).expect("there");
     assert_eq!(Core::<()>::parts_of(round), (attempts[5], 1));
 }
@@ -288,9 +288,9 @@ fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_serv
 }
 
 /// Loses an attempt's queue position again and again, up to the last round but one.
-fn lose_places(core: &mut Core<()>, attempt: u64) {
+fn lose_positions(core: &mut Core<()>, attempt: u64) {
     while let Some(number) = core.current(attempt).filter(|number| number & ROUNDS != ROUNDS - 1) {
-        core.place_lost(number);
+        core.position_lost(number);
         core.drain();
     }
 }
@@ -312,13 +312,13 @@ fn ends_beside(core: &mut Core<()>, attempt: u64, neighbour: &Member) {
 }
 
 #[test]
-fn an_attempt_that_has_lost_its_last_place_ends_and_takes_no_number_of_the_next_one() {
+fn an_attempt_that_has_lost_its_last_position_ends_and_takes_no_number_of_the_next_one() {
     let mut core = core();
     let (attempt, _) = queued(&mut core, at(0), "a");
     let (_, neighbour) = queued(&mut core, at(0), "b");
-    lose_places(&mut core, attempt);
+    lose_positions(&mut core, attempt);
     let last = core.current(attempt).expect("it waits");
-    core.place_lost(last);
+    core.position_lost(last);
     assert!(core.drain().iter().any(|effect| matches!(effect, Effect::Wake(()))));
     ends_beside(&mut core, attempt, &neighbour);
 }
@@ -328,7 +328,7 @@ fn an_attempt_that_misses_its_turn_in_its_last_round_ends() {
     let mut core = core();
     let (attempt, _) = queued(&mut core, at(0), "a");
     let (_, neighbour) = queued(&mut core, at(0), "b");
-    lose_places(&mut core, attempt);
+    lose_positions(&mut core, attempt);
     let number = core.current(attempt).expect("it waits");
     core.table.change(number, |entry| entry.state = State::Waiting);
     core.event(at(1)).heard(Event::Granted { token: token(), grants: vec![(number, 10_000)] });

@@ -749,7 +749,7 @@ fn a_downgrade_in_mid_batch_puts_the_others_back_in_front() {
     assert_eq!(world.core.phase(number), Some(Phase::Held));
     let [second, third] = [1, 2].map(|index| attempts[index] << ROUND_BITS);
     assert_eq!(world.waiting_numbers(), [second, third, later]);
-    assert_eq!(world.core.counts().places_lost, 0);
+    assert_eq!(world.core.counts().positions_lost, 0);
     let release = world.core.event(at(3)).release(number).request().expect("it is the last");
     world.answer(at(3), &release);
     assert!(world.take(at(3), attempts[1]).is_some());
@@ -774,7 +774,7 @@ fn a_downgrade_that_comes_after_its_release_changes_nothing() {
         world.run(at(5_000));
         assert!(world.take(at(5_000), attempts[index + 1]).is_some(), "guard {index}");
         assert!(world.lock.holds.is_empty(), "nothing is reduced");
-        assert_eq!(world.core.counts().places_lost, 0);
+        assert_eq!(world.core.counts().positions_lost, 0);
     }
 }
 
@@ -884,7 +884,7 @@ fn a_guard_in_mid_batch_that_leaks_keeps_the_lock_for_nobody() {
     assert_eq!(world.take(at(3), attempts[1]), None);
     let second = attempts[1] << ROUND_BITS;
     assert_eq!(world.waiting_numbers(), [second], "in front, and with its own number");
-    assert_eq!((world.lock.batch(), world.core.counts().places_lost), (&[][..], 0));
+    assert_eq!((world.lock.batch(), world.core.counts().positions_lost), (&[][..], 0));
     // The claim ends by itself.
     world.run(at(10_100));
     assert!(world.take(at(10_100), attempts[1]).is_some());
@@ -927,7 +927,7 @@ fn the_rest_of_a_leaked_batch_comes_back_in_front_although_the_request_is_lost()
     assert_eq!(world.waiting_numbers(), [later], "the leaked hold has the two");
     world.touch_other(at(10_100));
     world.run(at(10_200));
-    assert_eq!(world.core.counts().places_lost, 0);
+    assert_eq!(world.core.counts().positions_lost, 0);
     assert_eq!(world.waiting_numbers(), [1, 2].map(|index| attempts[index] << ROUND_BITS));
 }
 
@@ -1053,7 +1053,7 @@ fn a_message_of_a_batch_that_was_cut_counts_for_no_member_that_waits_again() {
             world.run(now);
         }
         assert_eq!(world.holder(), Some(other));
-        assert_eq!(world.core.counts().places_lost, 0);
+        assert_eq!(world.core.counts().positions_lost, 0);
     }
 }
 
@@ -1190,7 +1190,7 @@ fn the_first_of_a_batch_has_a_number_left_and_ends_where_it_misses_its_turn_by_i
     let round = |world: &World| world.core.round(first).expect("it waits") % (1 << ROUND_BITS);
     while round(&world) + 2 < 1 << ROUND_BITS {
         let number = world.core.round(first).expect("it waits");
-        world.core.place_lost(number);
+        world.core.position_lost(number);
         world.lock.queue.clear();
         world.run(at(0));
     }

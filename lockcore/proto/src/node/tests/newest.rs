@@ -90,7 +90,7 @@ fn one_whose_acquire_was_not_answered_finds_that_it_is_superseded_and_leaves() {
 }
 
 #[test]
-fn a_place_that_is_lost_is_asked_for_again() {
+fn a_position_that_is_lost_is_asked_for_again() {
     let mut core = core();
     let (_, first) = waiting(&mut core);
     let touches = ticked(&mut core, at(5_000));
@@ -98,7 +98,7 @@ fn a_place_that_is_lost_is_asked_for_again() {
     core.event(at(5_001)).replied(&touches[0], &Answer::Touched(reply(gone, LEASE, None)));
     let second = member_of(&sent(&mut core)[0]);
     assert!(second.keeps_newest() && second != first);
-    assert_eq!(core.counts().places_lost, 1);
+    assert_eq!(core.counts().positions_lost, 1);
 }
 
 /// The message comes from a server that has been replaced since.

@@ -221,7 +221,7 @@ fn a_release_that_finds_nothing_is_followed_by_a_leave() {
 }
 
 #[test]
-fn a_touch_from_before_the_acquires_answer_loses_no_place() {
+fn a_touch_from_before_the_acquires_answer_loses_no_position() {
     let (mut core, _, ask, _) = asking();
     core.rules.confirm_grants = true;
     core.event(at(1)).heard(told(&member_of(&ask), 30_000));

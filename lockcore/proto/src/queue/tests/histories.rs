@@ -423,10 +423,10 @@ impl History {
             if self.told.contains_key(member) {
                 assert_eq!(*outcome, Acquired::Granted, "{told}");
                 assert_eq!(was.get(member), is.get(member), "{told}");
-            } else if let Some(place) = before.queue.get(member)
+            } else if let Some(score) = before.queue.get(member)
                 && *outcome != Acquired::Granted
             {
-                assert_eq!(after.queue.get(member), Some(place), "{told}");
+                assert_eq!(after.queue.get(member), Some(score), "{told}");
             }
         }
     }
@@ -443,10 +443,10 @@ impl History {
         told: &str,
     ) {
         for member in granted {
-            let place = place_of(before, command, member);
+            let score = score_of(before, command, member);
             // A newcomer is behind earlier members of the same command, and nobody else.
             let is_ahead = |(ahead, other): &(u64, &Member)| {
-                *ahead < place
+                *ahead < score
                     && (before.queue.get(other).is_some()
                         || turn(command, other) < turn(command, member))
             };
@@ -460,7 +460,7 @@ impl History {
             Command::Leave { leaving } => leaving.iter().any(|one| one.member == *member),
             _ => false,
         };
-        for (place, member) in before.queue.iter() {
+        for (score, member) in before.queue.iter() {
             if after.queue.get(member).is_some() || granted.contains(member) || leaves(member) {
                 continue;
             }
@@ -468,18 +468,18 @@ impl History {
             let aside = after.passed.get(member.node()).and_then(|one| one.members.get(member));
             // The first score counts, even if a late request has queued it once more meanwhile.
             let is_away = self.bench.away.contains(letter(member));
-            if is_away && aside.is_some_and(|aside| aside <= place) {
+            if is_away && aside.is_some_and(|aside| aside <= score) {
                 self.count("passed over", 1);
             } else {
                 assert!(!before.patience.contains_key(member.node()), "{member} is out\n{told}");
                 self.count("dropped", 1);
             }
         }
-        for (place, member) in after.queue.iter() {
+        for (score, member) in after.queue.iter() {
             if is_aside(before, member) && before.queue.get(member).is_none() {
                 let is_newcomer = matches!(command, Command::Acquire { .. });
                 let was = before.passed[member.node()].members.get(member);
-                assert!(is_newcomer || was == Some(place), "{member}\n{told}");
+                assert!(is_newcomer || was == Some(score), "{member}\n{told}");
                 self.count("returned", 1);
             }
         }
@@ -521,7 +521,7 @@ impl History {
 }
 
 /// Returns the member's score when the walk begins; last, if this command queues it.
-fn place_of(before: &QueueState, command: &Command, member: &Member) -> u64 {
+fn score_of(before: &QueueState, command: &Command, member: &Member) -> u64 {
     let aside = before.passed.get(member.node()).and_then(|one| one.members.get(member));
     // A touch puts it back. A member that was skipped and requested again has two scores.
     let aside = aside.filter(|_| matches!(command, Command::Touch { .. }));
@@ -547,6 +547,6 @@ fn granted(
         _ => false,
     };
     let mut granted: Vec<_> = is.keys().filter(|member| is_new(member)).cloned().collect();
-    granted.sort_by_key(|member| (place_of(before, command, member), turn(command, member)));
+    granted.sort_by_key(|member| (score_of(before, command, member), turn(command, member)));
     granted
 }

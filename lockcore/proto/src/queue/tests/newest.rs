@@ -7,7 +7,7 @@ fn newest(letter: char, attempt: u64, round: u64) -> Member {
 }
 
 #[test]
-fn an_attempt_that_has_lost_its_place_supersedes_none_that_began_after_it() {
+fn an_attempt_that_has_lost_its_position_supersedes_none_that_began_after_it() {
     let mut bench = Bench::new();
     bench.acquire(&lock('a', 1));
     let (older, newer) = (newest('a', 10, 0), newest('b', 20, 0));

@@ -33,21 +33,21 @@ impl Mutex {
         self.aside.retain(|_, member| is_kept(member));
     }
 
-    fn place(&self, member: &Member) -> Option<u64> {
-        self.line.iter().find(|(_, one)| *one == member).map(|(place, _)| *place)
+    fn score(&self, member: &Member) -> Option<u64> {
+        self.line.iter().find(|(_, one)| *one == member).map(|(score, _)| *score)
     }
 
     /// Grants a free lock to the first connected waiter.
     fn pass_on(&mut self, by: char, away: &str, now_ms: u64) {
         while self.holder.is_none()
-            && let Some((place, member)) = self.line.pop_first()
+            && let Some((score, member)) = self.line.pop_first()
         {
             let of = letter(&member);
             if of != by && !self.heard_until.contains_key(&of) {
                 continue;
             }
             if of != by && away.contains(of) {
-                self.aside.insert(place, member);
+                self.aside.insert(score, member);
                 self.aside_until.insert(of, now_ms + PASSED_MS);
                 continue;
             }
@@ -78,29 +78,29 @@ impl Mutex {
             Some(_) => {}
         }
         let is_low = self.heard_until.get(&by).is_none_or(|at_ms| *at_ms < now_ms + FRESH_MS);
-        let is_there = self.place(member);
+        let is_there = self.score(member);
         if is_there.is_none() && mode == Mode::Try {
             return Acquired::Busy;
         }
         if is_low {
             self.heard_until.insert(by, now_ms + PATIENCE_MS);
         }
-        let place = is_there.unwrap_or_else(|| {
+        let score = is_there.unwrap_or_else(|| {
             self.came += 1;
             self.line.insert(self.came, member.clone());
             self.came
         });
-        queued(self.line.range(..place).count() as u64)
+        queued(self.line.range(..score).count() as u64)
     }
 
     fn touch(&mut self, by: char, away: &str, now_ms: u64, member: &Member) -> Presence {
-        let aside = self.aside.iter().find(|(_, one)| *one == member).map(|(place, _)| *place);
-        if let Some(place) = aside {
-            self.aside.remove(&place);
-            self.line.insert(place, member.clone());
+        let aside = self.aside.iter().find(|(_, one)| *one == member).map(|(score, _)| *score);
+        if let Some(score) = aside {
+            self.aside.remove(&score);
+            self.line.insert(score, member.clone());
         }
         let holds = self.holder.as_ref().is_some_and(|(holder, _)| holder == member);
-        let waits = self.place(member).is_some();
+        let waits = self.score(member).is_some();
         if waits {
             self.heard_until.insert(by, now_ms + PATIENCE_MS);
         }

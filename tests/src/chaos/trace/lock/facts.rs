@@ -75,7 +75,7 @@ impl<'a> Evidence for Facts<'a> {
     /// Returns the queue, including members that have left it.
     fn arrivals(&self) -> impl Iterator<Item = &'a str> {
         let mut waiters: Vec<_> = self.lock.queue.iter().chain(&self.lock.done.left).collect();
-        waiters.sort_by_key(|waiter| waiter.place);
+        waiters.sort_by_key(|waiter| waiter.score);
         waiters.into_iter().map(|waiter| waiter.member.as_str())
     }
 

@@ -48,8 +48,8 @@ if type(text) == 'string' then
   if waits and waiting >= queue_limit then
     waits = false
     local is_refused = queue_limit == 0 or pcall('EXISTS', lock_key .. ':swept') == 1
-    for _, place in ipairs(is_refused and size > 0 and call('ZMSCORE', queue, unpack(ARGV, 6)) or {}) do
-      is_refused = is_refused and not place
+    for _, score in ipairs(is_refused and size > 0 and call('ZMSCORE', queue, unpack(ARGV, 6)) or {}) do
+      is_refused = is_refused and not score
     end
     if is_refused then
       return queue_limit == 0 and ARGV[6] or 'f' .. waiting .. ARGV[6]

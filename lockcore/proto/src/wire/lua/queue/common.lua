@@ -182,14 +182,14 @@ local function put_aside(name, numbers)
     for _, one in ipairs(in_front(name, all)) do
       add(apart.aside, of, one[1])
       add(apart.aside, of, one[2])
-      apart.places[one[2]] = one[1]
+      apart.scores[one[2]] = one[1]
     end
   end
 end
 
 local function look()
   read_lock_key()
-  local head, place = lowest_of('lock:queue', Q)
+  local head, score = lowest_of('lock:queue', Q)
   local _, ending = lowest_of('lock:holds', H)
   has_reduced = lowest_of('lock:reduced', R) and true
   has_gone = mark == '-' and look_at_gone()
@@ -197,7 +197,7 @@ local function look()
     return
   end
   -- Below the head by 10^9, so that no waiter is in between; otherwise below all newcomers.
-  apart.front = place and math.max(place - $in_front, 0) or $empty_front
+  apart.front = score and math.max(score - $in_front, 0) or $empty_front
   if apart.lapsed then
     put_aside(apart.lapsed, apart.batch)
   end
@@ -241,7 +241,7 @@ local function issue(holds)
 end
 
 -- Returns a newcomer's score, from the same counter.
-local function next_place()
+local function next_score()
   local next = next_of_counter()
   if next <= $lost_counter or next >= $token_limit then
     local last = issued
@@ -359,28 +359,28 @@ local function each_waiting()
         width = math.min(width * 4, $most_read)
         members, at = call('ZRANGE', Q, start, start + width - 1, 'WITHSCORES'), 1
       end
-      local member, place = members[at], members[at + 1]
+      local member, score = members[at], members[at + 1]
       local first = apart.returned[back]
-      if first and (not member or tonumber(first[1]) < tonumber(place)) then
+      if first and (not member or tonumber(first[1]) < tonumber(score)) then
         back = back + 1
         return first[2], first[1]
       end
       at = at + 2
       if not member or not is_out[member] and not is_back[member] then
-        return member, place
+        return member, score
       end
     end
   end
 end
 
 -- Sets a member aside with the score, out of the way of the others.
-local function pass_over(of, member, place)
+local function pass_over(of, member, score)
   take_out(member)
   passed_over = passed_over + 1
   if not apart.aside[of] then
     read('lock:passed', 'ZCARD', passed .. of)
   end
-  add(apart.aside, of, place)
+  add(apart.aside, of, score)
   add(apart.aside, of, member)
 end
 
@@ -409,7 +409,7 @@ local function advance()
   local patient, connected = {}, { [node] = true }
   local looked_at, granted = 0, 0
   local next_waiting = each_waiting()
-  for member, place in next_waiting do
+  for member, score in next_waiting do
     if looked_at == most_looked_at then
       more = 1
       return false
@@ -432,7 +432,7 @@ local function advance()
       end
       if not connected[of] then
         -- Whether the demand fits or not: a dead writer must not block the readers behind it.
-        pass_over(of, member, place)
+        pass_over(of, member, score)
       elseif used + weight > limit then
         return false
       elseif granted == most_granted then

@@ -45,14 +45,14 @@ local asides = read('lock:passed', 'ZMSCORE', passed .. node, unpack(members))
 if foreign_key then
   return foreign_key
 end
-local places = call('ZMSCORE', Q, unpack(members))
+local scores = call('ZMSCORE', Q, unpack(members))
 local letters = {}
 for i, member in ipairs(members) do
-  local was_waiting = places[i] and not is_out[member]
+  local was_waiting = scores[i] and not is_out[member]
   if was_waiting then
     take_out(member)
   end
-  if (asides[i] or apart.places[member]) and not is_back[member] then
+  if (asides[i] or apart.scores[member]) and not is_back[member] then
     is_back[member], was_waiting = true, true
     apart.unpassed[#apart.unpassed + 1] = member
   end

@@ -30,7 +30,7 @@ local held, taken, reduced, unreduced, out, gone = {}, {}, {}, {}, {}, {}
 -- behind the score; those no longer aside. Also the first score in front of the queue, and the
 -- member whose exclusive lease has ended, with the batch. A single table, because a function may
 -- use at most 60 variables of enclosing functions.
-local apart = { aside = {}, places = {}, returned = {}, unpassed = {} }
+local apart = { aside = {}, scores = {}, returned = {}, unpassed = {} }
 local is_raised, is_queue_kept = false, false
 -- At most shared holds are renewed: then the flag in their lock key stays.
 local is_renewal = false

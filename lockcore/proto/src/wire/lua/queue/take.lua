@@ -11,7 +11,7 @@ if foreign_key then
   return foreign_key
 end
 local ends = whole and {} or call('ZMSCORE', H, unpack(members))
-local places = size > 0 and call('ZMSCORE', Q, unpack(members)) or {}
+local scores = size > 0 and call('ZMSCORE', Q, unpack(members)) or {}
 -- Members to append to the queue with their scores in front, and the index of each.
 local newcomers, index, full = {}, {}, {}
 -- Once per command: the queue walk, nil before it, and then whether it reached the end; a check of
@@ -123,8 +123,8 @@ local function in_batch()
   return batch == '' and 0 or batch_size() - 1
 end
 
-local function wait(member, place)
-  local is_waiting = index[member] or place and not is_out[member]
+local function wait(member, score)
+  local is_waiting = index[member] or score and not is_out[member]
   if not is_waiting and queue_limit == 0 then
     return 'busy'
   end
@@ -155,7 +155,7 @@ local function wait(member, place)
   end
   if not is_waiting then
     index[member] = #newcomers / 2
-    newcomers[#newcomers + 1] = next_place()
+    newcomers[#newcomers + 1] = next_score()
     newcomers[#newcomers + 1] = member
     is_queue_kept = is_queue_kept or size == 0
     size = size + 1
@@ -169,7 +169,7 @@ local function take(i, member)
   elseif is_gone[i] then
     return 'refused'
   elseif whole then
-    return is_served(member) and told_again(member, whole_left) or wait(member, places[i])
+    return is_served(member) and told_again(member, whole_left) or wait(member, scores[i])
   end
   local _, _, lease, weight, limit = parse(member)
   if i == 1 and not lock_key_value and weight == ALL then
@@ -205,7 +205,7 @@ local function take(i, member)
   if is_end and size == 0 and used + weight <= limit then
     return grant_lease(member, weight, lease)
   end
-  return wait(member, places[i])
+  return wait(member, scores[i])
 end
 
 local outcomes, numbers, is_all_gone, is_any_granted = {}, {}, true, false

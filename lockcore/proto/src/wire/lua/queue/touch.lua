@@ -28,7 +28,7 @@ local asides = members[1] and read('lock:passed', 'ZMSCORE', passed .. node, unp
 if foreign_key then
   return foreign_key
 end
-local places = members[1] and call('ZMSCORE', Q, unpack(members))
+local scores = members[1] and call('ZMSCORE', Q, unpack(members))
 local leases = members[1] and call('ZMSCORE', H, unpack(members))
 local letters = {}
 for i, member in ipairs(members) do
@@ -49,14 +49,14 @@ for i, member in ipairs(members) do
     elseif not token then
       token = issue()
     end
-  elseif asides[i] or apart.places[member] or places[i] or is_back[member] then
+  elseif asides[i] or apart.scores[member] or scores[i] or is_back[member] then
     letters[i] = 'w'
     is_raised = true
-    if (asides[i] or apart.places[member]) and not is_back[member] then
+    if (asides[i] or apart.scores[member]) and not is_back[member] then
       is_back[member] = true
-      apart.returned[#apart.returned + 1] = { apart.places[member] or asides[i], member }
+      apart.returned[#apart.returned + 1] = { apart.scores[member] or asides[i], member }
       apart.unpassed[#apart.unpassed + 1] = member
-      size = places[i] and size or size + 1
+      size = scores[i] and size or size + 1
     end
   else
     local keeps_newest = string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == $node_colon
