@@ -111,8 +111,8 @@ impl Server {
     pub(crate) fn places(&self, model: &Locking) -> Vec<Id> {
         match self {
             Self::Queue { state, .. } => {
-                let passed = state.passed.values().flat_map(|passed| passed.members.iter());
-                let mut places: Vec<_> = state.queue.iter().chain(passed).collect();
+                let aside = state.aside.values().flat_map(|aside| aside.members.iter());
+                let mut places: Vec<_> = state.queue.iter().chain(aside).collect();
                 places.sort_unstable();
                 places.into_iter().map(|(_, member)| model.id(member)).collect()
             }
@@ -136,8 +136,8 @@ impl Server {
         let member = model.member(member);
         match self {
             Self::Queue { state, .. } => {
-                let passed = state.passed.get(member.node());
-                passed.is_some_and(|passed| passed.members.get(member).is_some())
+                let aside = state.aside.get(member.node());
+                aside.is_some_and(|aside| aside.members.get(member).is_some())
             }
             // The Redisson layout leaves a skipped member in front.
             Self::Redisson(_) => false,
@@ -148,8 +148,8 @@ impl Server {
     pub(crate) fn is_gone(&self, model: &Locking, member: Id) -> bool {
         let member = model.member(member);
         match self {
-            Self::Queue { state, .. } => state.gone.get(member).is_some(),
-            Self::Redisson(lock) => lock.gone.contains_key(member),
+            Self::Queue { state, .. } => state.tombstones.get(member).is_some(),
+            Self::Redisson(lock) => lock.tombstones.contains_key(member),
         }
     }
 
@@ -162,9 +162,9 @@ impl Server {
                 let parts = state.holds.iter().map(|(at_ms, _)| at_ms);
                 let waits = |node: &str| state.queue.iter().any(|(_, waits)| waits.node() == node);
                 let patience = state.patience.iter().filter(|(node, _)| waits(node));
-                let passed = state.passed.values().map(|passed| passed.ends_ms);
+                let aside = state.aside.values().map(|aside| aside.ends_ms);
                 let patience = patience.map(|(_, at_ms)| *at_ms);
-                next(&mut lease.into_iter().chain(parts).chain(patience).chain(passed))
+                next(&mut lease.into_iter().chain(parts).chain(patience).chain(aside))
             }
             Self::Redisson(lock) => {
                 let hold = lock.hold.as_ref().and_then(|hold| hold.expires_ms);
@@ -193,7 +193,7 @@ impl Server {
                 let is_empty = state.queue.is_empty() && state.holds.is_empty();
                 (state.lock_key.is_some() || is_empty)
                     && (mark != Mark::None || state.queue.is_empty())
-                    && (mark == Mark::Gone || state.gone.is_empty())
+                    && (mark == Mark::Tombstones || state.tombstones.is_empty())
             }
             Self::Redisson(LockState { queue, deadlines, alive, arrivals, .. }) => {
                 let has_all =
@@ -235,8 +235,8 @@ impl Server {
     pub(crate) fn renumber(&mut self, last: &mut u64) {
         match self {
             Self::Queue { state, counter: Some(counter) } => {
-                let passed = state.passed.values().flat_map(|passed| passed.members.iter());
-                let aside = passed.map(|(place, member)| (place, member.clone(), true));
+                let aside = state.aside.values().flat_map(|aside| aside.members.iter());
+                let aside = aside.map(|(place, member)| (place, member.clone(), true));
                 let queued = state.queue.iter();
                 let queued = queued.map(|(place, member)| (place, member.clone(), false));
                 let mut places: Vec<_> = aside.chain(queued).collect();
@@ -251,8 +251,8 @@ impl Server {
                 for (place, (_, member, is_aside)) in (GREETED_US + 1..).zip(&places) {
                     if !is_aside {
                         state.queue.set(member, place);
-                    } else if let Some(passed) = state.passed.get_mut(member.node()) {
-                        passed.members.set(member, place);
+                    } else if let Some(aside) = state.aside.get_mut(member.node()) {
+                        aside.members.set(member, place);
                     }
                 }
                 if let Some(shared) = shared {

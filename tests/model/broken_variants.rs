@@ -153,7 +153,7 @@ fn breaks_among(
 }
 
 #[test]
-fn a_server_that_does_not_bring_back_those_that_were_passed_over_is_seen() {
+fn a_server_that_does_not_bring_back_those_that_were_skipped_is_seen() {
     let budget = Budget { cuts: 1, ..NOTHING };
     breaks_among(Variant::LeavesThemAside, budget, &[0, 1], &[], &[properties::POSITION]);
 }

@@ -10,7 +10,7 @@ pub(crate) enum Event {
     HandedOver,
     /// Several members requested in the same acquire.
     AskedTogether,
-    PassedOver,
+    Skipped,
     /// A skipped member was restored to the queue.
     CameBack,
     LateCopyRefused,
@@ -40,7 +40,7 @@ impl Event {
     pub(crate) const ALL: [Self; 18] = [
         Self::HandedOver,
         Self::AskedTogether,
-        Self::PassedOver,
+        Self::Skipped,
         Self::CameBack,
         Self::LateCopyRefused,
         Self::LateCopyFoundItsGrant,
@@ -91,8 +91,8 @@ impl Locking {
             Event::KeptForTheHead => true,
             Event::LeftForLater => self.scope.one_by_one,
             Event::Downgraded => budget.downgrades > 0,
-            Event::PassedOver | Event::CameBack if !self.some_wait() => false,
-            Event::PassedOver => budget.crashes + budget.cuts > 0,
+            Event::Skipped | Event::CameBack if !self.some_wait() => false,
+            Event::Skipped => budget.crashes + budget.cuts > 0,
             // The Redisson layout leaves skipped members in their positions.
             Event::CameBack => budget.cuts > 0 && !self.scope.beside_jvms,
             Event::LateCopyRefused => budget.losses > 0 && budget.cancels > 0,

@@ -44,14 +44,14 @@ fn a_reader_and_a_lock_who_are_forced_off_keep_every_law() {
 
 #[test]
 #[ignore = "a minute: scripts/test --all runs it"]
-fn a_lock_a_reader_and_a_permit_that_are_passed_over_keep_every_law() {
+fn a_lock_a_reader_and_a_permit_that_are_skipped_keep_every_law() {
     let scope = three(&[Lock, Read, Permits(1, 2)], Budget { cuts: 2, ..NOTHING });
     exhaust("a lock, a reader and one of two permits, cut off twice", scope);
 }
 
 #[test]
 #[ignore = "a minute: scripts/test --all runs it"]
-fn a_lock_that_is_passed_over_while_requests_are_lost_keeps_every_law() {
+fn a_lock_that_is_skipped_while_requests_are_lost_keeps_every_law() {
     let budget = Budget { cuts: 1, losses: 1, passes: 1, ..NOTHING };
     exhaust("two locks, cut off, lost and late requests", Scope { drops: false, ..two(budget) });
 }

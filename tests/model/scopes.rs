@@ -80,26 +80,26 @@ fn a_lock_and_permits_whose_requests_are_lost_or_late_keep_every_law() {
 
 /// A skipped member is restored to the position among others.
 #[test]
-fn locks_that_are_passed_over_keep_every_law() {
+fn locks_that_are_skipped_keep_every_law() {
     let scope = three(&[], Budget { cuts: 1, ..NOTHING });
     exhaust("three locks, cut off", scope);
 }
 
 #[test]
-fn a_lock_a_reader_and_a_permit_that_are_passed_over_keep_every_law() {
+fn a_lock_a_reader_and_a_permit_that_are_skipped_keep_every_law() {
     let scope = three(&[Lock, Read, Permits(1, 2)], Budget { cuts: 1, ..NOTHING });
     exhaust("a lock, a reader and one of two permits, cut off", scope);
 }
 
 #[test]
-fn a_lock_that_is_passed_over_while_requests_are_lost_keeps_every_law() {
+fn a_lock_that_is_skipped_while_requests_are_lost_keeps_every_law() {
     let budget = Budget { cuts: 1, losses: 1, ..NOTHING };
     exhaust("two locks, cut off, lost and late requests", Scope { drops: false, ..two(budget) });
 }
 
 /// A late touch restores no member granted meanwhile.
 #[test]
-fn a_lock_that_is_passed_over_while_two_requests_are_late_keeps_every_law() {
+fn a_lock_that_is_skipped_while_two_requests_are_late_keeps_every_law() {
     let budget = Budget { cuts: 1, losses: 2, ..NOTHING };
     exhaust("two locks, cut off, two late requests", Scope { drops: false, ..two(budget) });
 }
@@ -232,7 +232,7 @@ fn locks_of_which_only_the_newest_waits_that_crash_and_cancel_keep_every_law() {
 }
 
 #[test]
-fn locks_of_which_only_the_newest_waits_that_are_passed_over_keep_every_law() {
+fn locks_of_which_only_the_newest_waits_that_are_skipped_keep_every_law() {
     let scope = three(&[Newest; 3], Budget { cuts: 1, ..NOTHING });
     exhaust("three locks, the newest waits, cut off", scope);
 }

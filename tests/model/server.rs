@@ -68,7 +68,7 @@ impl Locking {
             is: &after,
             told: &told,
             tokens: answer.grants().iter().map(|grant| grant.token.get()).collect(),
-            passed_over: answer.passed_over(),
+            skipped: answer.skipped(),
             said: &said,
         };
         step.judge(state);

@@ -3,7 +3,7 @@
 
 use laws::{Evidence, Held, Law, judge, new_holds};
 use proto::{Demand, PATIENCE_MS};
-use redisson::PASSED_OVER_MS;
+use redisson::SKIPPED_MS;
 
 use crate::act::OPERATOR;
 use crate::books::{Books, Server};
@@ -38,7 +38,7 @@ pub(crate) struct Step<'a> {
     /// The token in the reply, once per reported hold.
     pub(crate) tokens: Vec<u64>,
     /// The number of members that the command skipped.
-    pub(crate) passed_over: u64,
+    pub(crate) skipped: u64,
     pub(crate) said: &'a [Said],
 }
 
@@ -252,9 +252,9 @@ impl Step<'_> {
                 }
                 (waiting.until, waiting.is_aside) = (self.now + ASIDE_MS, true);
             }
-            let is_lowered = self.model.scope.beside_jvms && self.passed_over > 0;
+            let is_lowered = self.model.scope.beside_jvms && self.skipped > 0;
             if is_lowered && !self.is_reached(state, member) {
-                waiting.until = waiting.until.min(self.now + PASSED_OVER_MS as u32);
+                waiting.until = waiting.until.min(self.now + SKIPPED_MS as u32);
             }
         }
         state.record.line = line;
@@ -452,8 +452,8 @@ impl Step<'_> {
         if self.is_downgraded() {
             model.meet(Event::Downgraded);
         }
-        if self.passed_over > 0 {
-            model.meet(Event::PassedOver);
+        if self.skipped > 0 {
+            model.meet(Event::Skipped);
         }
         let is_back = |member| self.was.is_aside(model, member) && !self.is.is_aside(model, member);
         if let Ask::Touch { members } = self.ask

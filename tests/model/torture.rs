@@ -47,7 +47,7 @@ fn three_clients_who_crash_and_give_up_while_more_time_passes_keep_every_law() {
 /// A late acquire takes no position away, even if the member is skipped again.
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
-fn locks_of_one_node_that_are_passed_over_twice_keep_every_law() {
+fn locks_of_one_node_that_are_skipped_twice_keep_every_law() {
     let budget = Budget { cuts: 1, losses: 1, ..NOTHING };
     let scope = Scope { homes: &[0, 1, 1], operations: &[2, 1, 1], ..three(&[], budget) };
     exhaust("three locks of two nodes, cut off, late requests", scope);

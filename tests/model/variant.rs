@@ -136,18 +136,18 @@ impl Variant {
                 answer
             }
             (Self::LeavesThemAside, Command::Touch { .. }) => {
-                state.passed.clear();
+                state.aside.clear();
                 state.step(call, command)
             }
             (Self::BringsThemBackLast, Command::Touch { members }) => {
-                let was_aside = |node: &str| before.passed.get(node);
+                let was_aside = |node: &str| before.aside.get(node);
                 let last = state.queue.greatest().map_or(0, |(score, _)| score);
                 for member in members {
                     let aside = was_aside(member.node());
                     if aside.is_some_and(|aside| aside.members.get(member).is_some())
-                        && let Some(passed) = state.passed.get_mut(member.node())
+                        && let Some(aside) = state.aside.get_mut(member.node())
                     {
-                        passed.members.set(member, last + 1);
+                        aside.members.set(member, last + 1);
                     }
                 }
                 state.step(call, command)
@@ -209,7 +209,7 @@ impl Variant {
             }
             (Self::BringsBackTheSuperseded, Command::Acquire { members, .. }) => {
                 for member in members {
-                    state.gone.remove(member);
+                    state.tombstones.remove(member);
                 }
                 state.step(call, command)
             }

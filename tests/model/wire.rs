@@ -323,7 +323,7 @@ impl Locking {
             grants: told.grants.iter().map(grant).collect(),
             first_end_ms: Some(u64::from(told.left)),
             now_us: None,
-            passed_over: 0,
+            skipped: 0,
             more: told.more && self.variant != Variant::ForgetsMore,
         }
     }

@@ -34,7 +34,7 @@ pub fn holds_key(lock: &str) -> String {
 /// Returns the key of the tombstones: member → when the tombstone is removed, in ms since the
 /// epoch.
 #[must_use]
-pub fn gone_key(lock: &str) -> String {
+pub fn tombstones_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:gone")
 }
 
@@ -46,7 +46,7 @@ pub fn patience_key(lock: &str, node: &str) -> String {
 
 /// Returns the key of the skipped members of a node.
 #[must_use]
-pub fn passed_key(lock: &str, node: &str) -> String {
+pub fn aside_key(lock: &str, node: &str) -> String {
     format!("lock:{{{lock}}}:passed:{node}")
 }
 

@@ -68,7 +68,7 @@ pub use fake::FakeServer;
 pub use front::Front;
 pub use grants::Grants;
 pub use layout::{
-    COUNTER, PATIENCE_MS, gone_key, holds_key, lock_key, passed_key, patience_key, queue_key,
+    COUNTER, PATIENCE_MS, aside_key, holds_key, lock_key, patience_key, queue_key, tombstones_key,
 };
 pub use leash::Leash;
 pub use locks::{LIMIT, free, is_held, queued};

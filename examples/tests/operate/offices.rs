@@ -101,7 +101,7 @@ impl Offices {
         self.one.until_line(6, Some("front"), &["dead", "alive"]).await;
         self.last = self.two.get("/metrics").await.text;
         signal::kill(self.two.pid());
-        until(&self.one, "lockcore_passed_over_total").await;
+        until(&self.one, "lockcore_skipped_total").await;
 
         buy(&self.one, 7, "holds", LONG_MS);
         self.one.until_line(7, Some("holds"), &[]).await;

@@ -169,13 +169,13 @@ impl Answer {
 
     /// Returns the number of waiters that the command skipped, because their nodes were not
     /// connected.
-    pub fn passed_over(&self) -> u64 {
+    pub fn skipped(&self) -> u64 {
         match self {
-            Self::Acquired(reply) => reply.passed_over,
-            Self::Released(reply) => reply.passed_over,
-            Self::Renewed(reply) => reply.passed_over,
-            Self::Touched(reply) => reply.passed_over,
-            Self::Left(reply) => reply.passed_over,
+            Self::Acquired(reply) => reply.skipped,
+            Self::Released(reply) => reply.skipped,
+            Self::Renewed(reply) => reply.skipped,
+            Self::Touched(reply) => reply.skipped,
+            Self::Left(reply) => reply.skipped,
             Self::Inspected(_) => 0,
         }
     }

@@ -46,7 +46,7 @@
 //! | message | what a server sends to a node without a request | [`Event`] |
 //! | name | what is locked, as callers spell it | [`LockName`] |
 //! | node | a process as the server knows it | [`NodeId`] |
-//! | orphan | a member without an attempt here, which is released | `stray` |
+//! | orphan | a member without an attempt here, which is released | |
 //! | position | the number of waiters ahead | [`Acquired::Queued`] |
 //! | release | the command that ends a hold | [`Command::Release`] |
 //! | renewal | the command that extends leases | [`Command::Renew`] |
@@ -54,10 +54,10 @@
 //! | request group | requests sent together in one script, each with a separate response | [`node::RequestGroup`] |
 //! | round | the next member of an attempt that lost its position | |
 //! | score | the number by which the queue is sorted | |
-//! | set aside | a skipped member that keeps its score for 15 s | [`queue::Passed`] |
-//! | skip | grant to the next waiter because a node is not connected | `passed over` |
+//! | set aside | a skipped member that keeps its score for 15 s | [`queue::SetAside`] |
+//! | skip | grant to the next waiter because a node is not connected | [`node::Note::Skipped`] |
 //! | token floor | new tokens of a node are above everything it has seen | [`wire::TokenFloors`] |
-//! | tombstone | refuses late copies of an acquire | `gone` |
+//! | tombstone | refuses late copies of an acquire | |
 //! | touch | the command that keeps waiters alive and returns their state | [`Command::Touch`] |
 //! | unsent, parked | an attempt that waits for its turn; one whose request failed | |
 //! | waiter | an attempt in the queue | |

@@ -26,7 +26,7 @@ pub(crate) const ROUND_MS: u64 = 30_000;
 /// A newcomer renews the node's liveness deadline when less than this is left.
 pub(crate) const FRESH_MS: u64 = 10_000;
 /// The TTL for a node's skipped members, from the last skip on.
-pub(crate) const PASSED_MS: u64 = 15_000;
+pub(crate) const ASIDE_MS: u64 = 15_000;
 /// A member that returns to the queue's front gets a score lower than the head's by this, so that
 /// no waiter is in between,
 pub(crate) const IN_FRONT: u64 = 1_000_000_000;
@@ -49,7 +49,7 @@ pub struct QueueState {
     /// Until when a full queue is not scanned for dead members.
     pub swept_until_ms: Option<u64>,
     /// The skipped members of each node.
-    pub passed: BTreeMap<Box<str>, Passed>,
+    pub aside: BTreeMap<Box<str>, SetAside>,
     /// The shared holds, with lease ends. An expired hold counts until it is removed: nothing else
     /// was granted instead.
     pub holds: SortedSet<Member>,
@@ -58,12 +58,12 @@ pub struct QueueState {
     /// When holds and reduced weights expire.
     pub holds_end_ms: Option<u64>,
     /// Tombstones, with the expiry of each.
-    pub gone: SortedSet<Member>,
+    pub tombstones: SortedSet<Member>,
 }
 
 /// A node's skipped members, with their scores.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Passed {
+pub struct SetAside {
     /// The members.
     pub members: SortedSet<Member>,
     /// When the record expires.
@@ -133,13 +133,13 @@ pub struct Bounds {
     /// Expired holds to remove, and expired tombstones.
     pub reclaimed: usize,
     /// Tombstones left after waiting members were superseded.
-    pub gone: usize,
+    pub tombstones: usize,
 }
 
 impl Bounds {
     /// The scripts' bounds: examining this many members takes about a millisecond.
     pub(crate) const USUAL: Self =
-        Self { granted: 256, looked_at: 200, reclaimed: 256, gone: 4_096 };
+        Self { granted: 256, looked_at: 200, reclaimed: 256, tombstones: 4_096 };
 }
 
 impl Default for Bounds {
@@ -173,10 +173,10 @@ pub struct Call<'a> {
     /// Holds of the calling node. Their token is set when the command ends.
     grants: Vec<Grant>,
     token: Option<FencingToken>,
-    passed_over: u64,
+    skipped: u64,
     more: bool,
     /// Whether there are tombstones to check.
-    has_gone: bool,
+    has_tombstones: bool,
     /// Whether the command at most renews shared holds: then the lock key's flag stays.
     keeps_mark: bool,
     /// The latest expiry of anything written.
@@ -198,9 +198,9 @@ impl<'a> Call<'a> {
             messages: Vec::new(),
             grants: Vec::new(),
             token: None,
-            passed_over: 0,
+            skipped: 0,
             more: false,
-            has_gone: false,
+            has_tombstones: false,
             keeps_mark: false,
             latest_ms: 0,
         }
@@ -347,10 +347,10 @@ impl QueueState {
         }
         self.patience.retain(|_, at_ms| *at_ms > now_ms);
         self.swept_until_ms.take_if(|at_ms| *at_ms <= now_ms);
-        self.passed.retain(|_, passed| passed.ends_ms > now_ms && !passed.members.is_empty());
-        let ended: Vec<Member> = self.gone.passed(now_ms).cloned().collect();
+        self.aside.retain(|_, aside| aside.ends_ms > now_ms && !aside.members.is_empty());
+        let ended: Vec<Member> = self.tombstones.passed(now_ms).cloned().collect();
         for member in &ended {
-            self.gone.remove(member);
+            self.tombstones.remove(member);
         }
         self.settle_expiries();
     }

@@ -40,7 +40,7 @@ pub struct Reply<T> {
     /// The server's time when the command ran, µs since the epoch. `None` in a short reply.
     pub now_us: Option<u64>,
     /// The number of waiters that the command skipped because their nodes are not connected.
-    pub passed_over: u64,
+    pub skipped: u64,
     /// True if the command stopped at its work limit. The node sends a touch immediately, to
     /// continue.
     pub more: bool,
@@ -54,7 +54,7 @@ impl<T> Reply<T> {
             grants: Vec::new(),
             first_end_ms: None,
             now_us: None,
-            passed_over: 0,
+            skipped: 0,
             more: false,
         }
     }
@@ -62,8 +62,8 @@ impl<T> Reply<T> {
     /// Returns the reply with the outcome converted by the function `outcome`. Everything else
     /// stays.
     pub fn map<U>(self, outcome: impl FnOnce(T) -> U) -> Reply<U> {
-        let Self { outcome: of, grants, first_end_ms, now_us, passed_over, more } = self;
-        Reply { outcome: outcome(of), grants, first_end_ms, now_us, passed_over, more }
+        let Self { outcome: of, grants, first_end_ms, now_us, skipped, more } = self;
+        Reply { outcome: outcome(of), grants, first_end_ms, now_us, skipped, more }
     }
 }
 

@@ -27,7 +27,7 @@ pub use step::step;
 
 /// How long, in ms, a waiter is kept after it was skipped because its node is not connected. A
 /// touch extends the time.
-pub const PASSED_OVER_MS: u64 = 5_000;
+pub const SKIPPED_MS: u64 = 5_000;
 /// Maximum number of expired waiters that an acquire or a touch removes.
 pub const SWEEP: usize = 16;
 /// The minimum lease, in ms, given to a JVM's hold without an expiry. It is a JVM's default lease.
@@ -49,7 +49,7 @@ pub struct LockState {
     /// The last issued fencing token; `None` without a token key.
     pub token: Option<LastToken>,
     /// The members that were given up, each with the expiry of the tombstone.
-    pub gone: BTreeMap<Member, u64>,
+    pub tombstones: BTreeMap<Member, u64>,
     /// Our waiting members, each with a liveness deadline in ms since the epoch. JVMs do not know
     /// this key, and use `deadlines`.
     pub alive: SortedSet<Party>,
@@ -123,7 +123,7 @@ pub struct Call<'a> {
     /// The published messages, in order.
     pub messages: Vec<Message>,
     /// The number of waiters that were skipped because their nodes are not connected.
-    pub passed_over: u64,
+    pub skipped: u64,
 }
 
 impl<'a> Call<'a> {
@@ -137,7 +137,7 @@ impl<'a> Call<'a> {
             seen_us: 0,
             peers: Peers::default(),
             messages: Vec::new(),
-            passed_over: 0,
+            skipped: 0,
         }
     }
 
@@ -164,7 +164,7 @@ impl LockState {
             && self.token.is_none()
             && self.queue.is_empty()
             && self.deadlines.is_empty()
-            && self.gone.is_empty()
+            && self.tombstones.is_empty()
             && self.alive.is_empty()
             && self.arrivals.is_empty()
             && self.suspects.since_ms.is_empty()
@@ -175,7 +175,7 @@ impl LockState {
         let has_ended = |expiry: Option<u64>| expiry.is_some_and(|at_ms| at_ms <= now_ms);
         self.hold.take_if(|hold| has_ended(hold.expires_ms));
         self.token.take_if(|token| has_ended(token.expires_ms));
-        self.gone.retain(|_, at_ms| !has_ended(Some(*at_ms)));
+        self.tombstones.retain(|_, at_ms| !has_ended(Some(*at_ms)));
         if has_ended(self.queue_expires_ms) {
             self.queue.clear();
             self.deadlines.clear();

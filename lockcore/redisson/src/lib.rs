@@ -14,7 +14,7 @@ mod wire;
 
 pub use function::{
     ALIVE_MS, Call, GRACE_MS, Hold, JVM_STEP_MS, LEADING, LOOKED_AT, LastToken, LockState, Message,
-    PASSED_OVER_MS, Peers, SHORT_SCORE_MS, SLACK_MS, SUSPECTS_MS, SWEEP, Suspects, is_hold,
-    is_member, is_token, step,
+    Peers, SHORT_SCORE_MS, SKIPPED_MS, SLACK_MS, SUSPECTS_MS, SWEEP, Suspects, is_hold, is_member,
+    is_token, step,
 };
 pub use layout::{REDISSON, RedissonLayout};

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::function::{
     ALIVE_MS, FOREIGN_LEASE_MS, GRACE_MS, JVM_STEP_MS, LEADING, LOOKED_AT, MAX_COUNT_DIGITS,
-    PASSED_OVER_MS, SHORT_SCORE_MS, SLACK_MS, SUSPECTS_MS, SWEEP,
+    SHORT_SCORE_MS, SKIPPED_MS, SLACK_MS, SUSPECTS_MS, SWEEP,
 };
 
 /// Parts shared by several scripts. Each is inserted in place of this line.
@@ -28,7 +28,7 @@ pub const NUMBERS: [(&str, u64); 13] = [
     ("last_looked_at", LOOKED_AT as u64 - 1),
     ("most_count_digits", MAX_COUNT_DIGITS as u64),
     ("most_walked", MOST_WALKED),
-    ("passed_over_ms", PASSED_OVER_MS),
+    ("skipped_ms", SKIPPED_MS),
     ("short_score_ms", SHORT_SCORE_MS),
     ("slack_ms", SLACK_MS),
     ("suspects_ms", SUSPECTS_MS),

@@ -113,7 +113,7 @@ fn begin_counters() {
     foreign::call(WATCHERS, || {
         for name in [
             "lockcore_hand_offs_total",
-            "lockcore_passed_over_total",
+            "lockcore_skipped_total",
             "lockcore_positions_lost_total",
             "lockcore_not_released_total",
         ] {
@@ -380,10 +380,10 @@ impl Observer {
             Note::TouchFailed { lock, error } => {
                 debug!(lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail, "the waiters' queue positions could not be refreshed yet");
             }
-            Note::PassedOver { lock, waiters } => {
+            Note::Skipped { lock, waiters } => {
                 debug!(lock = %self.name(lock), primary, waiters, "waiters skipped: their nodes are not connected");
                 #[cfg(feature = "metrics")]
-                metrics::counter!("lockcore_passed_over_total").increment(*waiters);
+                metrics::counter!("lockcore_skipped_total").increment(*waiters);
                 if let Some(lasting) = self.unreachable_waiters.note(Instant::now()) {
                     warn!(
                         lock = %self.name(lock), primary, ?lasting,

@@ -93,13 +93,13 @@ fn take(state: &mut QueueState, keys: Keys, ahead_ms: i64, into: &mut QueueState
             into.holds_end_ms.iter_mut().for_each(later);
         }
         Keys::Waiters(_) => {
-            (into.queue, into.gone) =
-                (std::mem::take(&mut state.queue), std::mem::take(&mut state.gone));
+            (into.queue, into.tombstones) =
+                (std::mem::take(&mut state.queue), std::mem::take(&mut state.tombstones));
             into.patience = std::mem::take(&mut state.patience);
-            into.passed = std::mem::take(&mut state.passed);
+            into.aside = std::mem::take(&mut state.aside);
             into.queue_ends_ms = state.queue_ends_ms.take();
             into.patience.values_mut().for_each(later);
-            into.passed.values_mut().for_each(|passed| later(&mut passed.ends_ms));
+            into.aside.values_mut().for_each(|passed| later(&mut passed.ends_ms));
             into.queue_ends_ms.iter_mut().for_each(later);
         }
     }

@@ -77,7 +77,7 @@ pub(crate) struct Record {
     /// The valid tombstones, each with the end in ms. Time repeated by the server's clock
     /// counts twice: after the clock was set back a tombstone stays longer, but lock keys written
     /// since do not, and may end before the tombstone if the clock is set forward again.
-    gone: BTreeMap<Who, u64>,
+    tombstones: BTreeMap<Who, u64>,
 }
 
 impl Record {
@@ -106,7 +106,7 @@ impl Record {
 
     /// Whether the server has a tombstone for the member.
     pub(crate) fn is_gone(&self, who: Who) -> bool {
-        self.gone.contains_key(&who)
+        self.tombstones.contains_key(&who)
     }
 
     /// Moves members that are no longer set aside to the positions of their late copies.
@@ -160,16 +160,16 @@ impl Record {
     pub(crate) fn change_clock(&mut self, ahead_ms: i64, passed_ms: i64) {
         let later = |until_ms: &mut u64, by_ms| *until_ms = until_ms.saturating_add_signed(by_ms);
         self.waits.values_mut().for_each(|wait| later(&mut wait.until_ms, ahead_ms));
-        self.gone.values_mut().for_each(|until_ms| later(until_ms, passed_ms));
+        self.tombstones.values_mut().for_each(|until_ms| later(until_ms, passed_ms));
     }
 
     /// Records the members ended by the command. `passed_ms` is the time by a clock never set back.
     fn bury(&mut self, command: &Command, passed_ms: u64) {
-        self.gone.retain(|_, until_ms| *until_ms > passed_ms);
+        self.tombstones.retain(|_, until_ms| *until_ms > passed_ms);
         if let Command::Leave { leaving } = command {
             let ambiguous = leaving.iter().filter(|leaving| leaving.ambiguous);
             let until_ms = passed_ms + TOMBSTONE_MS;
-            self.gone.extend(ambiguous.map(|leaving| (who(&leaving.member), until_ms)));
+            self.tombstones.extend(ambiguous.map(|leaving| (who(&leaving.member), until_ms)));
         }
     }
 }
@@ -228,7 +228,7 @@ impl World {
         let passed_ms = now_ms + self.home(lock).set_back_us / MS;
         let record = &mut self.records[lock];
         record.bury(command, passed_ms);
-        let counts = |gone: Who| record.gone.contains_key(&gone);
+        let counts = |gone: Who| record.tombstones.contains_key(&gone);
         let state = &self.servers[self.homes[lock]].locks[lock];
         if let Some(contradiction) = state.contradiction(now_ms, counts) {
             self.breaks(Law::S7, || format!("lock {lock}: {contradiction}"));
@@ -422,7 +422,7 @@ impl World {
                         }
                         Presence::Holding => {}
                         Presence::Superseded => {
-                            if !record.gone.contains_key(&who) {
+                            if !record.tombstones.contains_key(&who) {
                                 lost = Some(who);
                             }
                             record.leave(who);
@@ -452,7 +452,7 @@ impl World {
         let record = &mut self.records[lock];
         for who in superseded {
             record.leave(who);
-            record.gone.insert(who, passed_ms + TOMBSTONE_MS);
+            record.tombstones.insert(who, passed_ms + TOMBSTONE_MS);
             self.outcome.superseded += 1;
         }
         if let Some(who) = lost {
@@ -474,7 +474,7 @@ impl World {
         let last = resource.0.queue.iter().rev().take(Bounds::default().looked_at);
         let others = last.filter(|(_, member)| member.keeps_newest() && *member != newest);
         let others: Vec<Who> = others.map(|(_, member)| who(member)).collect();
-        let gone = resource.0.gone.iter().map(|(_, member)| who(member));
+        let gone = resource.0.tombstones.iter().map(|(_, member)| who(member));
         let waited = |who: &Who| self.records[lock].waits.contains_key(who);
         let left = gone.filter(waited).filter(|who| !resource.is_queued(*who));
         let superseded: Vec<Who> = left.collect();

@@ -143,7 +143,7 @@ impl Resource {
 
     /// Returns the skipped members, which may be restored.
     pub(crate) fn aside(&self) -> Vec<Who> {
-        let members = self.0.passed.values().flat_map(|passed| passed.members.iter());
+        let members = self.0.aside.values().flat_map(|aside| aside.members.iter());
         members.map(|(_, member)| who(member)).collect()
     }
 
@@ -203,7 +203,8 @@ impl Resource {
             return Some("parts beside a lock".into());
         }
         let is_unmarked = is_waited_for && is_whole && lock_key.mark == Mark::None
-            || self.0.gone.iter().any(|(_, gone)| counts(who(gone))) && lock_key.mark != Mark::Gone;
+            || self.0.tombstones.iter().any(|(_, gone)| counts(who(gone)))
+                && lock_key.mark != Mark::Tombstones;
         is_unmarked.then(|| format!("the mark is {:?}", lock_key.mark))
     }
 

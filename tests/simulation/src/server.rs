@@ -364,7 +364,7 @@ fn in_short(mut answer: Answer, command: &Command, was_free: bool, is: &Resource
         (Answer::Released(reply), Command::Release { member })
             if reply.outcome == Released::Released && (is_alone || is_lock(member)) =>
         {
-            let is_one = reply.grants.len() < 2 && !reply.more && reply.passed_over == 0;
+            let is_one = reply.grants.len() < 2 && !reply.more && reply.skipped == 0;
             if is_one && (reply.grants.is_empty() || is_lock(&reply.grants[0].member)) {
                 leave_out(reply, true);
             }

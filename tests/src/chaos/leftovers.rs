@@ -12,7 +12,8 @@ use super::client::{LOCKS, lock_name};
 use super::trace::who;
 use super::violation::{Violation, What};
 use crate::{
-    COUNTER, PATIENCE_MS, Raw, RedisServer, gone_key, holds_key, lock_key, passed_key, patience_key,
+    COUNTER, PATIENCE_MS, Raw, RedisServer, aside_key, holds_key, lock_key, patience_key,
+    tombstones_key,
 };
 
 /// Returns the holders with unexpired leases, the waiters, and the skipped members.
@@ -24,7 +25,7 @@ async fn members(redis: &mut Raw, lock: u32, now_ms: i64) -> Vec<String> {
     let mut members: Vec<String> = live.collect();
     members.extend(redis.holder(&name).await);
     members.extend(redis.queue(&name).await);
-    for key in redis.keys(&passed_key(&name, "*")).await {
+    for key in redis.keys(&aside_key(&name, "*")).await {
         members.extend(redis.scores(&key).await.into_iter().map(|(member, _)| member));
     }
     members
@@ -78,7 +79,7 @@ pub(super) async fn of_the_dead(server: &RedisServer, redis: &mut Raw) -> Vec<Vi
     let mut expected = vec![COUNTER.to_owned()];
     for lock in 0..LOCKS {
         let lock_key = lock_key(&lock_name(lock));
-        let gone = gone_key(&lock_name(lock));
+        let gone = tombstones_key(&lock_name(lock));
         if redis.exists(&gone).await {
             let text = redis.get(&lock_key).await;
             if text.as_deref().is_none_or(|text| !text.starts_with("-*0:")) {

@@ -33,7 +33,7 @@ pub struct Outcome {
     /// How many faults struck, by name.
     pub faults: BTreeMap<&'static str, u64>,
     /// How many waiters were skipped because their nodes were not connected.
-    pub passed_over: u64,
+    pub skipped: u64,
     /// How often the server recorded batch members.
     pub batches: u64,
     /// How many holds were reported as lost to their clients.
@@ -55,7 +55,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// The table header; [`row`](Self::row) makes the rows.
-    pub const HEAD: &str = "fault          cycles  shared  attempts  faults  passed over batches  lost holds  fenced ok/stale  unfenced/lost     read/torn  permits/over  violations   s";
+    pub const HEAD: &str = "fault          cycles  shared  attempts  faults      skipped batches  lost holds  fenced ok/stale  unfenced/lost     read/torn  permits/over  violations   s";
 
     /// Returns a row of the table.
     #[must_use]
@@ -74,7 +74,7 @@ impl Outcome {
             for (fault, count) in &outcome.faults {
                 *total.faults.entry(fault).or_default() += count;
             }
-            total.passed_over += outcome.passed_over;
+            total.skipped += outcome.skipped;
             total.batches += outcome.batches;
             total.lost_holds += outcome.lost_holds;
             total.fenced.0 += outcome.fenced.0;
@@ -99,7 +99,7 @@ impl Outcome {
             self.cycles,
             self.shared,
             self.attempts,
-            self.passed_over,
+            self.skipped,
             self.batches,
             self.lost_holds,
             self.fenced.0,

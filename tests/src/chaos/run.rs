@@ -240,10 +240,10 @@ impl<'a> Stage<'a> {
             violations.push(Violation::new(What::Broken, error));
             Vec::new()
         });
-        let (grants, passed_over, batches) = {
+        let (grants, skipped, batches) = {
             let mut trace = lock(&self.trace);
             violations.append(&mut trace.violations);
-            (std::mem::take(&mut trace.grants), trace.passed_over, trace.with_batch)
+            (std::mem::take(&mut trace.grants), trace.skipped, trace.with_batch)
         };
         let evidence = Evidence {
             attempts,
@@ -281,7 +281,7 @@ impl<'a> Stage<'a> {
             shared: count(&|attempt| attempt.grant.is_some() && is_shared(attempt)),
             attempts: evidence.attempts.len() as u64,
             faults: self.nemesis.counts,
-            passed_over,
+            skipped,
             batches,
             lost_holds: count(&|attempt| matches!(attempt.released, Some((_, End::Lost)))),
             fenced: (fenced.accepted, count(&|attempt| attempt.wrote == Some(false))),

@@ -73,7 +73,7 @@ pub(super) struct ServerGrant {
 
 /// The effects of all scripts of a run so far.
 pub(super) struct Trace {
-    passes_allowed: bool,
+    skips_allowed: bool,
     names: HashMap<String, u32>,
     scripts: HashMap<String, &'static str>,
     locks: Vec<Lock>,
@@ -91,7 +91,7 @@ pub(super) struct Trace {
     pub(super) with_batch: u64,
     /// Whether scripts are judged, not only counted.
     is_judged: bool,
-    pub(super) passed_over: u64,
+    pub(super) skipped: u64,
     pub(super) violations: Vec<Violation>,
 }
 
@@ -176,8 +176,8 @@ impl Line {
     }
 
     /// Returns the members skipped by the command.
-    fn passed(&self) -> Vec<&str> {
-        match self.is(Key::Passed, "ZADD") {
+    fn set_aside(&self) -> Vec<&str> {
+        match self.is(Key::Aside, "ZADD") {
             true => self.scores().map(|(_, member)| member).collect(),
             false => Vec::new(),
         }
@@ -195,10 +195,10 @@ pub(super) enum Key {
     Lock,
     Queue,
     Patience,
-    Passed,
+    Aside,
     Holds,
     Reduced,
-    Gone,
+    Tombstones,
 }
 
 /// The effects of a whole script, collected before it is followed line by line.
@@ -212,7 +212,7 @@ pub(super) struct Step<'a> {
     /// The script's own arguments.
     pub(super) args: &'a HashSet<String>,
     /// The members skipped by the script.
-    pub(super) passed: HashSet<&'a str>,
+    pub(super) aside: HashSet<&'a str>,
     /// The members that the script grants the lock to, or a longer lease.
     pub(super) held: HashSet<&'a str>,
     /// The token drawn by the script, which must be above `above`.
@@ -236,7 +236,7 @@ impl Step<'_> {
 }
 
 impl Trace {
-    pub(super) fn new(passes_allowed: bool) -> Self {
+    pub(super) fn new(skips_allowed: bool) -> Self {
         let names = (0..LOCKS).map(|lock| (lock_name(lock), lock)).collect();
         let locks = (0..LOCKS).map(|_| Lock::default()).collect();
         let known =
@@ -245,7 +245,7 @@ impl Trace {
             [&script.digest, &script.source].map(|text| (text.clone(), script.name))
         });
         Self {
-            passes_allowed,
+            skips_allowed,
             names,
             scripts: texts.collect(),
             locks,
@@ -257,7 +257,7 @@ impl Trace {
             named: 0,
             with_batch: 0,
             is_judged: true,
-            passed_over: 0,
+            skipped: 0,
             violations: Vec::new(),
         }
     }
@@ -381,16 +381,16 @@ impl Trace {
             by: lines.last().map_or(script.at, |line| line.at),
             name: script.name,
             args: &script.args,
-            passed: lines.iter().flat_map(Line::passed).collect(),
+            aside: lines.iter().flat_map(Line::set_aside).collect(),
             held: lines.iter().flat_map(Line::holders).collect(),
             issued: issued(&script),
             above: script.before,
             told: &script.told,
         };
-        self.passed_over += step.passed.len() as u64;
-        if !step.passed.is_empty() && !self.passes_allowed {
-            let detail = format!("{:?} at {}", step.passed, step.at);
-            self.violations.push(Violation::new(What::PassedOver, detail));
+        self.skipped += step.aside.len() as u64;
+        if !step.aside.is_empty() && !self.skips_allowed {
+            let detail = format!("{:?} at {}", step.aside, step.at);
+            self.violations.push(Violation::new(What::Skipped, detail));
         }
         let locks: HashSet<usize> = lines.iter().map(|line| line.lock).collect();
         locks.iter().for_each(|lock| self.locks[*lock].expire(&step));
@@ -471,10 +471,10 @@ fn split_key(text: &str) -> Option<(Key, &str, &str)> {
     let key = match kind {
         "queue" => Key::Queue,
         "patience" => Key::Patience,
-        "passed" => Key::Passed,
+        "passed" => Key::Aside,
         "holds" => Key::Holds,
         "reduced" => Key::Reduced,
-        "gone" => Key::Gone,
+        "gone" => Key::Tombstones,
         _ => return None,
     };
     Some((key, name, node))

@@ -12,7 +12,7 @@ pub enum What {
     /// Clients relied at the same instant on more of a lock than is available.
     Overlap,
     /// A waiter was skipped although its connection had no fault.
-    PassedOver,
+    Skipped,
     /// An attempt was in the queue twice.
     QueuedTwice,
     /// A guard believed in its hold beyond the lease on the server.

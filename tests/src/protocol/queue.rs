@@ -1,10 +1,10 @@
 //! All keys of a lock in our layout, read and written in one step each.
 
-use proto::queue::{Held, LockKeyValue, Mark, Passed, QueueState};
+use proto::queue::{Held, LockKeyValue, Mark, QueueState, SetAside};
 use proto::{Command, Demand, Member, SortedSet};
 use redis::{Pipeline, cmd};
 
-use crate::{COUNTER, EXPIRY, Raw, passed_key, patience_key};
+use crate::{COUNTER, EXPIRY, Raw, aside_key, patience_key};
 
 /// The script that reads all keys of a lock. A key of another type counts as empty.
 const SCRIPT: &str = "
@@ -18,7 +18,7 @@ local function sorted_set(key)
   local found = call('TYPE', key).ok
   return { found, expiry(key), found == 'zset' and call('ZRANGE', key, 0, -1, 'WITHSCORES') or {} }
 end
-local patience, passed, dumps, swept = {}, {}, {}, 0
+local patience, aside, dumps, swept = {}, {}, {}, 0
 local all = call('KEYS', '*')
 table.sort(all)
 for i, key in ipairs(all) do
@@ -27,12 +27,12 @@ for i, key in ipairs(all) do
   if node then patience[#patience + 1] = { node, expiry(key) } end
   node = string.match(key, '^' .. ARGV[1] .. ':passed:(.*)$')
   if key == ARGV[1] .. ':swept' then swept = expiry(key) end
-  if node then passed[#passed + 1] = { node, sorted_set(key) } end
+  if node then aside[#aside + 1] = { node, sorted_set(key) } end
 end
 return {
   string.format('%.0f', time[1] * 1000000 + time[2]), text(lock_key), text(KEYS[2]),
   { sorted_set(lock_key .. ':queue'), sorted_set(lock_key .. ':holds'), sorted_set(lock_key .. ':reduced'), sorted_set(lock_key .. ':gone') },
-  { patience, passed }, dumps, swept,
+  { patience, aside }, dumps, swept,
 }";
 
 type Text = (String, i64, String);
@@ -72,7 +72,7 @@ impl Snapshot {
         let [lock_key, ..] = keys(lock);
         let mut eval = cmd("EVAL");
         eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(2).arg(&lock_key).arg(COUNTER).arg(&lock_key);
-        let (at_us, held, counter, sets, (patience, passed), dumps, swept): Parts =
+        let (at_us, held, counter, sets, (patience, aside), dumps, swept): Parts =
             redis.ask(&eval).await;
         let mut state = QueueState::default();
         let mut strange = Vec::new();
@@ -102,15 +102,15 @@ impl Snapshot {
         state.holds_end_ms =
             state.holds_end_ms.filter(|_| !holds.is_empty() || !reduced.is_empty());
         state.reduced = reduced.iter().map(|(weight, one)| (one.clone(), weight)).collect();
-        (state.queue, state.holds, state.gone) = (queue, holds, gone);
+        (state.queue, state.holds, state.tombstones) = (queue, holds, gone);
         state.patience = patience
             .into_iter()
             .map(|(node, expiry)| (node.into(), u64::try_from(expiry).expect("it ends")))
             .collect();
-        for (node, (_, expiry, items)) in passed {
+        for (node, (_, expiry, items)) in aside {
             let members = members(&items).expect("members");
             let ends_ms = u64::try_from(expiry).expect("it ends");
-            state.passed.insert(node.into(), Passed { members, ends_ms });
+            state.aside.insert(node.into(), SetAside { members, ends_ms });
         }
         state.swept_until_ms = end(swept).filter(|_| swept > 0);
         let is_number = counter.2.parse::<i128>().is_ok();
@@ -129,11 +129,11 @@ impl Snapshot {
             return Some(false);
         }
         let is_at = |which: &str| self.strange.iter().any(|key| key.ends_with(which));
-        let looks_at_gone = self
+        let reads_tombstones = self
             .state
             .lock_key
             .as_ref()
-            .is_some_and(|lock_key| lock_key.mark == Mark::Gone)
+            .is_some_and(|lock_key| lock_key.mark == Mark::Tombstones)
             || matches!(command, Command::Leave { leaving } if leaving.iter().any(|one| one.ambiguous));
         let is_met = is_at("}") || is_at(":queue") || is_at(":holds") || is_at(":reduced");
         match command {
@@ -142,7 +142,7 @@ impl Snapshot {
             | Command::Renew { .. }
             | Command::Confirm { .. } => None,
             Command::Touch { .. } | Command::Leave { .. } if self.is_waited_for() => None,
-            _ if is_met || is_at(":gone") && looks_at_gone => Some(true),
+            _ if is_met || is_at(":gone") && reads_tombstones => Some(true),
             _ if is_at(COUNTER) => None,
             _ => Some(false),
         }
@@ -204,7 +204,12 @@ pub async fn put(redis: &mut Raw, lock: &str, state: &QueueState) {
         put.cmd("ZADD").arg(&reduced).arg(*weight).arg(member.as_str());
         ends(&mut put, &reduced, state.holds_end_ms);
     }
-    put_set(&mut put, &gone, &state.gone, state.gone.greatest().map(|(ends_ms, _)| ends_ms));
+    put_set(
+        &mut put,
+        &gone,
+        &state.tombstones,
+        state.tombstones.greatest().map(|(ends_ms, _)| ends_ms),
+    );
     for (node, ends_ms) in &state.patience {
         let key = patience_key(lock, node);
         put.cmd("SET").arg(&key).arg("1");
@@ -215,8 +220,8 @@ pub async fn put(redis: &mut Raw, lock: &str, state: &QueueState) {
         put.cmd("SET").arg(&key).arg("1");
         ends(&mut put, &key, Some(ends_ms));
     }
-    for (node, passed) in &state.passed {
-        put_set(&mut put, &passed_key(lock, node), &passed.members, Some(passed.ends_ms));
+    for (node, aside) in &state.aside {
+        put_set(&mut put, &aside_key(lock, node), &aside.members, Some(aside.ends_ms));
     }
     redis.run(&put).await;
 }
@@ -241,7 +246,7 @@ fn write_lock_key(lock_key: &LockKeyValue) -> String {
     let mark = match lock_key.mark {
         Mark::None => "",
         Mark::Waited => "+",
-        Mark::Gone => "-",
+        Mark::Tombstones => "-",
     };
     match &lock_key.held {
         Held::Whole { member, batch } if batch.is_empty() => format!("{mark}{member}"),
@@ -270,7 +275,7 @@ fn members(items: &[(String, f64)]) -> Option<SortedSet<Member>> {
 fn read_lock_key(text: &str) -> Option<(Mark, Held)> {
     let (mark, body) = match text.split_at_checked(1)? {
         ("+", body) => (Mark::Waited, body),
-        ("-", body) => (Mark::Gone, body),
+        ("-", body) => (Mark::Tombstones, body),
         _ => (Mark::None, text),
     };
     if let Some(parts) = body.strip_prefix('*') {

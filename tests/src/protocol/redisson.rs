@@ -110,7 +110,7 @@ impl Snapshot {
         }
         for (key, ends) in gone {
             let member = key.strip_prefix(&prefix).and_then(Member::parse).expect("a tombstone");
-            state.gone.insert(member, expiry(ends).expect("a tombstone has an end"));
+            state.tombstones.insert(member, expiry(ends).expect("a tombstone has an end"));
         }
         let at_us = at_us.parse().expect("a time");
         Self { at_us, state, queue_expiries: [ends[1], ends[2]], others, fields, token }
@@ -162,7 +162,7 @@ impl Snapshot {
         let token = state.token.as_ref().and_then(|token| token.expires_ms);
         let mut ends: Vec<u64> =
             [hold, token, state.queue_expires_ms].into_iter().flatten().collect();
-        ends.extend(state.gone.values());
+        ends.extend(state.tombstones.values());
         ends.iter().any(|at_ms| (from_ms.saturating_sub(1)..=to_ms).contains(at_ms))
     }
 }
@@ -197,7 +197,7 @@ pub async fn put(redis: &mut Raw, lock: &str, state: &LockState) {
     for ((party, score), since) in &state.suspects.since_ms {
         put.cmd("ZADD").arg(&suspects).arg(*since).arg(format!("{score} {party}"));
     }
-    for (member, ends_ms) in &state.gone {
+    for (member, ends_ms) in &state.tombstones {
         let key = format!("redisson_lock_gone:{{{lock}}}:{member}");
         put.cmd("SET").arg(&key).arg(1);
         ends(&mut put, &key, Some(*ends_ms));

@@ -34,7 +34,7 @@ pub(crate) const MET: [&str; 15] = [
     "Gone",
     "Left",
     "Absent",
-    "passed over",
+    "skipped",
 ];
 
 struct Case<'a, L: Layout> {
@@ -160,7 +160,7 @@ impl<L: Layout> Case<'_, L> {
         let is_confirmed =
             matches!(command, Command::Confirm { .. }) && !answer.grants().is_empty();
         let rare = [
-            ("passed over", answer.passed_over() > 0),
+            ("skipped", answer.skipped() > 0),
             ("more", answer.more()),
             ("Confirmed", is_confirmed),
         ];

@@ -46,7 +46,7 @@ fn lua_and_rust_agree_on_what_is_another_program_s_and_leave_it_alone() {
 }
 
 /// Bounds that a sequence reaches.
-const SMALL: Bounds = Bounds { granted: 2, looked_at: 5, reclaimed: 2, gone: 3 };
+const SMALL: Bounds = Bounds { granted: 2, looked_at: 5, reclaimed: 2, tombstones: 3 };
 
 const MET: [&str; 7] = ["Confirmed", "a revocation", BATCH, SEVERAL, MORE, SUPERSEDED, FOUND];
 const SUPERSEDED: &str = "a newer one";
@@ -81,7 +81,7 @@ impl Layout for Queue {
 
     async fn load(redis: &mut Raw) -> Self {
         let line = |of: Bounds| {
-            format!(" = {}, {}, {}, {}\n", of.granted, of.looked_at, of.reclaimed, of.gone)
+            format!(" = {}, {}, {}, {}\n", of.granted, of.looked_at, of.reclaimed, of.tombstones)
         };
         let (usual, mut small) = (line(Bounds::default()), HashMap::new());
         for script in scripts::of_queue(Topology::Single).all() {
@@ -146,8 +146,8 @@ impl Layout for Queue {
         }
         ends.extend(lock.patience.values());
         ends.extend(lock.swept_until_ms);
-        ends.extend(lock.passed.values().map(|passed| passed.ends_ms));
-        ends.extend(lock.holds.iter().chain(lock.gone.iter()).map(|(ends_ms, _)| ends_ms));
+        ends.extend(lock.aside.values().map(|passed| passed.ends_ms));
+        ends.extend(lock.holds.iter().chain(lock.tombstones.iter()).map(|(ends_ms, _)| ends_ms));
         ends
     }
 
@@ -159,7 +159,7 @@ impl Layout for Queue {
     }
 
     fn waiters(state: &Kept) -> Vec<Member> {
-        let passed = state.lock.passed.values().flat_map(|passed| passed.members.iter());
+        let passed = state.lock.aside.values().flat_map(|passed| passed.members.iter());
         state.lock.queue.iter().chain(passed).map(|(_, member)| member.clone()).collect()
     }
 
@@ -221,7 +221,7 @@ impl Layout for Queue {
             (2, _) => lock.queue.clear(),
             (3, _) => lock.holds.clear(),
             (4, _) => lock.reduced.clear(),
-            (5, _) => lock.gone.clear(),
+            (5, _) => lock.tombstones.clear(),
             // Without its mark, or without its sum.
             (_, Some(LockKeyValue { held: Held::Whole { .. }, mark, .. })) => *mark = Mark::None,
             (_, Some(lock_key)) => {
@@ -346,8 +346,8 @@ impl Layout for Queue {
                 near.settle(ends_ms, *actual);
             }
         }
-        for (node, passed) in &mut expected.passed {
-            if let Some(actual) = actual.passed.get(node) {
+        for (node, passed) in &mut expected.aside {
+            if let Some(actual) = actual.aside.get(node) {
                 near.settle(&mut passed.ends_ms, actual.ends_ms);
             }
         }

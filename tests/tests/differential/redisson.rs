@@ -82,7 +82,7 @@ impl Layout for Redisson {
         let hold = state.hold.as_ref().and_then(|hold| hold.expires_ms);
         let token = state.token.as_ref().and_then(|token| token.expires_ms);
         let ends = [hold, token, state.queue_expires_ms].into_iter().flatten();
-        ends.chain(state.gone.values().copied()).collect()
+        ends.chain(state.tombstones.values().copied()).collect()
     }
 
     fn holders(state: &LockState) -> Vec<Member> {
@@ -232,8 +232,8 @@ impl Layout for Redisson {
         }
         near.settle_end(&mut expected.alive_expires_ms, actual.alive_expires_ms);
         near.settle_end(&mut expected.suspects.expire_ms, actual.suspects.expire_ms);
-        for (member, at_ms) in &mut expected.gone {
-            if let Some(actual) = actual.gone.get(member) {
+        for (member, at_ms) in &mut expected.tombstones {
+            if let Some(actual) = actual.tombstones.get(member) {
                 near.settle(at_ms, *actual);
             }
         }

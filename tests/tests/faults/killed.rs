@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lock_tests::{Grants, Raw, passed_key};
+use lock_tests::{Grants, Raw, aside_key};
 use tokio::time::timeout;
 
 use crate::common::{
@@ -26,7 +26,7 @@ async fn a_process_killed_at_the_head_of_the_queue_costs_the_next_nothing() {
     child.kill();
     listens(&mut setup.redis, child.node(), 0).await;
     release(guard).await;
-    let guard = timeout(AT_ONCE, granted(next)).await.expect("the dead process is passed over");
+    let guard = timeout(AT_ONCE, granted(next)).await.expect("the dead process is skipped");
     release(guard).await;
 }
 
@@ -50,12 +50,12 @@ async fn a_process_killed_in_the_middle_of_the_queue_costs_those_behind_nothing(
     let second = guard.fencing_token();
     assert!(!behind.is_finished());
     release(guard).await;
-    let guard = timeout(AT_ONCE, granted(behind)).await.expect("the dead process is passed over");
+    let guard = timeout(AT_ONCE, granted(behind)).await.expect("the dead process is skipped");
     assert!(first < second && second < guard.fencing_token());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over() {
+async fn all_waiters_of_a_killed_process_are_skipped_in_one_hand_over() {
     const DEAD: usize = 40;
     let mut setup = setup().await;
     let _watcher = setup.watched().await;
@@ -70,11 +70,11 @@ async fn all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over() {
     child.kill();
     listens(&mut setup.redis, child.node(), 0).await;
     release(guard).await;
-    let guard = timeout(AT_ONCE, granted(next)).await.expect("all dead are passed over");
+    let guard = timeout(AT_ONCE, granted(next)).await.expect("all dead are skipped");
     // The members are set aside because an interrupted connection keeps its position, but not for
     // long.
     assert_eq!(queue(&mut setup.redis, "k").await, Vec::<String>::new());
-    let aside = passed_key("k", child.node());
+    let aside = aside_key("k", child.node());
     assert_eq!(setup.redis.scores(&aside).await.len(), DEAD);
     assert!((1..=15_000).contains(&setup.redis.pttl(&aside).await), "it ends");
     release(guard).await;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lock_tests::{CommandStats, Connections, Fault, Proxy, Raw, RedisServer, eventually, gone_key};
+use lock_tests::{
+    CommandStats, Connections, Fault, Proxy, Raw, RedisServer, eventually, tombstones_key,
+};
 use lockcore::{HoldState, LockErrorKind, Locks};
 
 use crate::common::{
@@ -226,7 +228,7 @@ async fn late_acquire(rights: &str) -> Late {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_that_arrives_after_its_attempt_was_dropped_is_not_granted() {
     let mut late = late_acquire("+@all -client +client|info").await;
-    assert_eq!(late.redis.scores(&gone_key("k")).await.len(), 1);
+    assert_eq!(late.redis.scores(&tombstones_key("k")).await.len(), 1);
     let before = CommandStats::read(&mut late.redis).await.calls("evalsha");
     late.fault.release();
     let redis = &mut late.redis;

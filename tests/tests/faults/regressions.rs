@@ -5,7 +5,7 @@
 //! | source | fault | guarded by |
 //! |---|---|---|
 //! | Redisson #1763, redis-lock-py #3 | a message between trying and subscribing was missed | `a_grant_sent_into_a_subscription_that_breaks_is_told_after_the_reconnect`, `a_grant_whose_message_is_lost_is_told_by_the_next_touch` |
-//! | Redisson #3178, #3186 | each dead waiter blocked the queue in turn | `all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over` |
+//! | Redisson #3178, #3186 | each dead waiter blocked the queue in turn | `all_waiters_of_a_killed_process_are_skipped_in_one_hand_over` |
 //! | Redisson #5698 | renewals were left out | `contract`: `the_watchdog_keeps_a_short_lease_alive_for_many_leases` |
 //! | Redisson #4706, #4822 | after a failover the lock hung and its count grew | `waiters_of_a_server_restarted_empty_all_get_the_lock_one_at_a_time_with_rising_tokens` |
 //! | Redisson #3994, #5256 | the result of WAIT was ignored; it waited for one of two replicas | `a_grant_that_too_few_replicas_have_is_released_and_says_how_many_came` |

@@ -107,7 +107,7 @@ async fn a_long_wait_behind_short_holds_of_its_own_process_is_not_warned_of() {
 /// The granting process derives a grant's channel from its own prefix: a process with another
 /// prefix never receives its grants.
 #[tokio::test]
-async fn a_process_that_is_passed_over_for_ever_is_warned_of_with_what_to_compare() {
+async fn a_process_that_is_skipped_for_ever_is_warned_of_with_what_to_compare() {
     let (log, _here) = Log::listen();
     let mut setup = setup().await;
     let near = setup.direct().await;

@@ -191,7 +191,7 @@ async fn a_leave_takes_its_member_out_of_a_batch_and_the_last_one_gives_the_hold
     assert_eq!(b.leave(&members[0]).await.outcome, [Left::Absent]);
     assert_eq!(b.leave_ambiguous(&members[2]).await.outcome, [Left::Left]);
     assert_eq!(
-        (bench.batch().await, bench.gone().await),
+        (bench.batch().await, bench.tombstones().await),
         (vec![members[1].number()], vec![members[2].clone()])
     );
     assert_eq!(b.leave(&members[1]).await.outcome, [Left::Left]);
@@ -248,7 +248,7 @@ async fn a_batch_whose_lease_has_ended_is_forgotten_where_its_node_is_away(mut b
     bench.end_patience(&members[0]).await;
     let held = a.hold(30_000).await;
     assert_eq!((bench.holder().await, bench.batch().await), (Some(held), vec![]));
-    assert_eq!(bench.passed(&b.id).await, []);
+    assert_eq!(bench.aside(&b.id).await, []);
     let touched = b.touch(&[&members[1], &members[2]]).await;
     assert_eq!(touched.outcome.members, [Presence::Gone; 2]);
     bench.everything_expires().await;
@@ -270,7 +270,7 @@ async fn the_members_of_a_batch_that_was_force_released_come_back_in_front_with_
     let (next, last) = (a.queue(30_000).await, a.queue(30_000).await);
     a.force_release().await;
     assert_eq!(bench.holder().await, Some(next), "the grant of that moment");
-    assert_eq!(bench.passed(&b.id).await, members);
+    assert_eq!(bench.aside(&b.id).await, members);
     let touched = b.touch(&[&members[1], &members[2]]).await;
     assert_eq!(touched.outcome.members, [Presence::Waiting; 2]);
     assert_eq!(bench.queue().await, [members[1].clone(), members[2].clone(), last]);

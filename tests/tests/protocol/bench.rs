@@ -244,13 +244,13 @@ impl Bench {
     }
 
     /// The skipped members of the node, by position.
-    pub(crate) async fn passed(&mut self, node: &NodeId) -> Vec<Member> {
-        self.state().await.0.passed(node)
+    pub(crate) async fn aside(&mut self, node: &NodeId) -> Vec<Member> {
+        self.state().await.0.aside(node)
     }
 
     /// The members that gave up, sorted.
-    pub(crate) async fn gone(&mut self) -> Vec<Member> {
-        self.state().await.0.gone().into_iter().map(|(member, _)| member).collect()
+    pub(crate) async fn tombstones(&mut self) -> Vec<Member> {
+        self.state().await.0.tombstones().into_iter().map(|(member, _)| member).collect()
     }
 
     /// How many ms the waiting member is still assumed alive.

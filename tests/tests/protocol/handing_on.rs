@@ -101,7 +101,7 @@ async fn behind_a_lock_no_node_is_asked_whether_it_is_connected(mut bench: Bench
     a.hold(30_000).await;
     let dead = bench.plant_dead_for(Demand::EXCLUSIVE, 1).await;
     let waiting = a.queue(30_000).await;
-    assert_eq!(a.touch(&[&waiting]).await.passed_over, 0);
+    assert_eq!(a.touch(&[&waiting]).await.skipped, 0);
     assert_eq!(bench.queue().await, [dead[0].clone(), waiting]);
 }
 
@@ -110,7 +110,7 @@ async fn the_calling_node_counts_as_connected(mut bench: Bench) {
     let holder = deaf.hold(30_000).await;
     let next = deaf.queue(30_000).await;
     let reply = deaf.release(&holder).await;
-    assert_eq!((reply.passed_over, &grant(&reply).member), (0, &next));
+    assert_eq!((reply.skipped, &grant(&reply).member), (0, &next));
     assert_eq!(bench.holder().await, Some(next));
 }
 

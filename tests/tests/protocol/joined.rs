@@ -28,7 +28,7 @@ facts! {
         one_that_does_not_fit_keeps_those_behind_it_waiting,
         those_behind_one_that_does_not_wait_may_fit,
         behind_one_that_takes_a_lost_lock_key_the_rest_looks_at_the_other_keys,
-        the_dead_are_passed_over_once_however_many_ask,
+        the_dead_are_skipped_once_however_many_ask,
     ],
     scripts: [
         with_memory_full_none_of_several_is_granted_or_queued,
@@ -156,13 +156,13 @@ async fn one_that_was_given_up_is_refused_among_others(mut bench: Bench) {
     let reply = a.wait_all(&[&asking[0], &zombie, &asking[1]]).await;
     assert_eq!(reply.outcome, [queued(0), Acquired::Refused, queued(1)]);
     assert_eq!(bench.queue().await, asking);
-    assert_eq!(bench.gone().await, std::slice::from_ref(&zombie));
+    assert_eq!(bench.tombstones().await, std::slice::from_ref(&zombie));
     // Also behind a member granted by this very command.
     bench.end_lease().await;
     let last = a.member(30_000);
     let reply = a.wait_all(&[&asking[0], &zombie, &last]).await;
     assert_eq!(reply.outcome, [Acquired::Granted, Acquired::Refused, queued(1)]);
-    assert_eq!(bench.gone().await, [zombie]);
+    assert_eq!(bench.tombstones().await, [zombie]);
 }
 
 impl Node {
@@ -298,16 +298,16 @@ async fn behind_one_that_takes_a_lost_lock_key_the_rest_looks_at_the_other_keys(
 }
 
 // F3.
-async fn the_dead_are_passed_over_once_however_many_ask(mut bench: Bench) {
+async fn the_dead_are_skipped_once_however_many_ask(mut bench: Bench) {
     let a = bench.node().await;
     a.hold(30_000).await;
     let dead = bench.plant_dead(230).await;
     bench.end_lease().await;
     let asking = members(&a, 3);
     let reply = a.wait_all(&all(&asking)).await;
-    assert_eq!((reply.passed_over, reply.more), (200, true));
+    assert_eq!((reply.skipped, reply.more), (200, true));
     assert_eq!(reply.outcome, [queued(30), queued(31), queued(32)]);
-    assert_eq!(bench.passed(&dead[0].node().into()).await.len(), 200);
+    assert_eq!(bench.aside(&dead[0].node().into()).await.len(), 200);
     let touched = a.touch(&all(&asking)).await;
     assert_eq!(touched.outcome.members, [Presence::Waiting; 3]);
     assert_eq!(bench.holder().await.as_ref(), Some(&asking[0]));

@@ -18,7 +18,7 @@ facts! {
         a_jvm_s_hold_is_waited_for_until_its_lease_ends,
         a_jvm_s_hold_is_forced_off_and_nobody_is_told,
         a_jvm_at_the_head_whose_time_is_up_is_dropped_and_one_further_back_is_not,
-        a_jvm_behind_those_passed_over_still_stops_the_walk,
+        a_jvm_behind_those_skipped_still_stops_the_walk,
         a_hold_without_an_end_gets_the_lease_of_the_one_that_asks_and_a_jvm_s_thirty_seconds_at_least,
         an_inspection_shows_jvms_by_their_scores,
         the_keys_of_a_queue_and_the_token_have_no_end_and_the_rest_has_one,
@@ -97,13 +97,13 @@ async fn a_jvm_at_the_head_whose_time_is_up_is_dropped_and_one_further_back_is_n
     assert_eq!(bench.parties().await[0], Party::from(back));
 }
 
-async fn a_jvm_behind_those_passed_over_still_stops_the_walk(mut bench: Bench) {
+async fn a_jvm_behind_those_skipped_still_stops_the_walk(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
     bench.plant_dead(3).await;
     bench.jvm_queues(JVM, STEP_MS).await;
     b.queue(30_000).await;
-    assert_eq!((a.release(&holder).await.passed_over, bench.holding().await), (3, None));
+    assert_eq!((a.release(&holder).await.skipped, bench.holding().await), (3, None));
 }
 
 async fn a_hold_without_an_end_gets_the_lease_of_the_one_that_asks_and_a_jvm_s_thirty_seconds_at_least(

@@ -8,6 +8,7 @@ mod bench;
 mod function;
 mod node;
 mod parts;
+mod skipped;
 mod state;
 mod thread;
 
@@ -25,7 +26,6 @@ mod moving;
 mod newest;
 mod next_version;
 mod numbers;
-mod passed_over;
 mod primary;
 mod queue;
 mod refused_write;

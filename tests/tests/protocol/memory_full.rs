@@ -125,7 +125,7 @@ async fn holds_are_renewed_and_released_and_waiters_keep_their_position_and_get_
     assert_eq!(bench.holder().await, Some(third.clone()));
     let left = b.leave_all(&[(&fourth, true)]).await;
     assert_eq!(left.outcome, [Left::Left]);
-    assert_eq!(bench.gone().await, [fourth]);
+    assert_eq!(bench.tombstones().await, [fourth]);
     assert_eq!(a.leave(&third).await.outcome, [Left::Left]);
     assert_eq!(bench.holder().await, Some(fifth.clone()));
     assert_eq!(b.release(&fifth).await.outcome, Released::Released);

@@ -213,7 +213,7 @@ impl Cluster {
             let passed = self.member(node, Demand::EXCLUSIVE);
             let id = &self.nodes[node].id;
             let mut add = cmd("ZADD");
-            add.arg(lock_tests::passed_key(LOCK, id.as_str())).arg(7).arg(passed.as_str());
+            add.arg(lock_tests::aside_key(LOCK, id.as_str())).arg(7).arg(passed.as_str());
             let () = self.bench.redis().ask(&add).await;
             let mut set = cmd("SET");
             set.arg(lock_tests::patience_key(LOCK, id.as_str())).arg("1").arg("PX").arg(9_000);

@@ -9,7 +9,7 @@ use crate::facts;
 use crate::node::Node;
 
 /// The maximum number of tombstones left by superseding.
-const MOST_GONE: usize = 4_096;
+const MOST_TOMBSTONES: usize = 4_096;
 
 facts! {
     queue: [
@@ -104,7 +104,7 @@ async fn one_that_was_superseded_stays_out_and_learns_of_it_by_a_touch(mut bench
     // A late copy of its acquire.
     assert_eq!(b.wait(&older).await.outcome, Acquired::Refused);
     assert_eq!(bench.queue().await, std::slice::from_ref(&newer));
-    assert_eq!(bench.gone().await, std::slice::from_ref(&older));
+    assert_eq!(bench.tombstones().await, std::slice::from_ref(&older));
     a.release(&held).await;
     assert_eq!(bench.holder().await, Some(newer.clone()));
     a.release(&newer).await;
@@ -210,14 +210,14 @@ async fn a_storm_of_newer_ones_leaves_so_many_tombstones_and_no_more(mut bench: 
     let [a, b] = [bench.node().await, bench.node().await];
     a.hold(30_000).await;
     let first = b.queue_newest().await;
-    for _ in 0..MOST_GONE {
+    for _ in 0..MOST_TOMBSTONES {
         b.queue_newest().await;
     }
     let last = a.queue_newest().await;
     // The first of them was dropped; the last are refused still.
-    assert_eq!(bench.gone().await.len(), MOST_GONE);
+    assert_eq!(bench.tombstones().await.len(), MOST_TOMBSTONES);
     assert_eq!(b.touch(&[&first]).await.outcome.members, [Presence::Gone]);
-    let second_to_last = bench.gone().await.into_iter().max_by_key(Member::number);
+    let second_to_last = bench.tombstones().await.into_iter().max_by_key(Member::number);
     let second_to_last = second_to_last.expect("there are some");
     assert_eq!(b.wait(&second_to_last).await.outcome, Acquired::Refused);
     assert_eq!(bench.queue().await, [last]);
@@ -233,7 +233,7 @@ async fn one_that_asks_anew_is_refused_where_a_newer_one_waits_or_holds(mut benc
     a.release(&held).await;
     assert_eq!(bench.holder().await, Some(newer.clone()));
     assert_eq!(b.wait(&older).await.outcome, Acquired::Refused);
-    assert_eq!((bench.queue().await, bench.gone().await), (vec![], vec![]));
+    assert_eq!((bench.queue().await, bench.tombstones().await), (vec![], vec![]));
     a.release(&newer).await;
     assert_eq!(b.wait(&older).await.outcome, Acquired::Granted);
     // A holder that repeats the request receives its hold, even if a newer member waits.
@@ -292,7 +292,7 @@ async fn tombstones_that_have_ended_are_swept_a_few_in_each_command() {
     let mut bench = Bench::start(Side::QueueScripts).await;
     let a = bench.node().await;
     a.hold(30_000).await;
-    let key = lock_tests::gone_key(bench.lock.as_str());
+    let key = lock_tests::tombstones_key(bench.lock.as_str());
     let mut ended = cmd("ZADD");
     ended.arg(&key);
     for _ in 0..ENDED {
@@ -310,7 +310,7 @@ async fn tombstones_that_have_ended_are_swept_a_few_in_each_command() {
         assert_eq!(left - now, left.min(STEP), "in command {round}");
         left = now;
     }
-    assert_eq!((left, bench.gone().await.len()), (0, 14));
+    assert_eq!((left, bench.tombstones().await.len()), (0, 14));
 }
 
 async fn two_of_one_node_that_both_wait_are_no_batch(mut bench: Bench) {
@@ -319,7 +319,7 @@ async fn two_of_one_node_that_both_wait_are_no_batch(mut bench: Bench) {
     let (older, newer) = (b.newest_of(50, 0), b.newest_of(900, 0));
     b.wait(&older).await;
     a.queue(30_000).await;
-    assert_eq!(a.release(&held).await.passed_over, 1);
+    assert_eq!(a.release(&held).await.skipped, 1);
     bench.end_lease().await;
     let held = b.hold(30_000).await;
     b.wait(&newer).await;

@@ -69,22 +69,24 @@ impl State {
     }
 
     /// The skipped members of the node, by position.
-    pub(crate) fn passed(&self, node: &NodeId) -> Vec<Member> {
+    pub(crate) fn aside(&self, node: &NodeId) -> Vec<Member> {
         let Self::Queue(state) = self else { return Vec::new() };
-        let passed = state.passed.get(node.as_str());
-        passed
+        let aside = state.aside.get(node.as_str());
+        aside
             .into_iter()
-            .flat_map(|passed| passed.members.iter())
+            .flat_map(|aside| aside.members.iter())
             .map(|(_, one)| one.clone())
             .collect()
     }
 
     /// The members that gave up, sorted, and when each tombstone is removed.
-    pub(crate) fn gone(&self) -> Vec<(Member, u64)> {
+    pub(crate) fn tombstones(&self) -> Vec<(Member, u64)> {
         let mut gone: Vec<_> = match self {
-            Self::Queue(state) => state.gone.iter().map(|(at, one)| (one.clone(), at)).collect(),
+            Self::Queue(state) => {
+                state.tombstones.iter().map(|(at, one)| (one.clone(), at)).collect()
+            }
             Self::Redisson(state) => {
-                state.gone.iter().map(|(one, at)| (one.clone(), *at)).collect()
+                state.tombstones.iter().map(|(one, at)| (one.clone(), *at)).collect()
             }
         };
         gone.sort();
@@ -154,9 +156,9 @@ fn pass_of_queue(state: &mut QueueState, ms: u64) {
         *at_ms -= ms;
     }
     earlier(&mut state.holds, ms);
-    earlier(&mut state.gone, ms);
+    earlier(&mut state.tombstones, ms);
     state.patience.values_mut().chain(&mut state.swept_until_ms).for_each(|at_ms| *at_ms -= ms);
-    state.passed.values_mut().for_each(|passed| passed.ends_ms -= ms);
+    state.aside.values_mut().for_each(|aside| aside.ends_ms -= ms);
 }
 
 fn earlier<M: Ord + Clone>(set: &mut SortedSet<M>, ms: u64) {
@@ -176,7 +178,7 @@ fn pass_of_redisson(state: &mut LockState, ms: u64) {
     }
     earlier(&mut state.alive, ms);
     earlier(&mut state.deadlines, ms);
-    state.gone.values_mut().for_each(|at_ms| *at_ms -= ms);
+    state.tombstones.values_mut().for_each(|at_ms| *at_ms -= ms);
     let suspects = state.suspects.since_ms.iter();
     state.suspects.since_ms =
         suspects.map(|((party, score), since)| ((party.clone(), score - ms), since - ms)).collect();

@@ -1,7 +1,7 @@
 //! Keys of other programs at a lock's key names: whatever they are, each command that would use
 //! such a key returns a typed error with its type, and no key of the server changes.
 
-use lock_tests::{COUNTER, holds_key, lock_key, passed_key, protocol, queue_key};
+use lock_tests::{COUNTER, aside_key, holds_key, lock_key, protocol, queue_key};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
@@ -209,7 +209,7 @@ fn keys(bench: &Bench, node: &Node) -> Vec<String> {
         return keys;
     }
     let mut keys = protocol::queue::keys(LOCK).to_vec();
-    keys.extend([COUNTER.to_owned(), passed_key(LOCK, node.id.as_str())]);
+    keys.extend([COUNTER.to_owned(), aside_key(LOCK, node.id.as_str())]);
     keys
 }
 

@@ -13,8 +13,8 @@ facts! {
         a_thread_that_queues_again_is_not_taken_for_the_one_that_it_was,
         a_thread_that_queued_after_a_ghost_of_its_jvm_was_found_out_has_its_own_eight_seconds,
         a_suspect_that_is_heard_of_again_has_its_eight_seconds_anew,
-        a_jvm_behind_a_member_that_is_passed_over_is_told_when_that_one_is_gone,
-        a_deaf_node_s_member_is_passed_over_for_five_seconds_and_keeps_its_score,
+        a_jvm_behind_a_member_that_is_skipped_is_told_when_that_one_is_gone,
+        a_deaf_node_s_member_is_skipped_for_five_seconds_and_keeps_its_score,
     ],
 }
 
@@ -117,7 +117,7 @@ async fn a_suspect_that_is_heard_of_again_has_its_eight_seconds_anew(mut bench: 
     assert_eq!(bench.parties().await, [Party::from(THREADS[2]), Party::from(waiting)]);
 }
 
-async fn a_jvm_behind_a_member_that_is_passed_over_is_told_when_that_one_is_gone(mut bench: Bench) {
+async fn a_jvm_behind_a_member_that_is_skipped_is_told_when_that_one_is_gone(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let mut thread = bench.listen(THREADS[0]).await;
     let holder = a.hold(30_000).await;
@@ -132,9 +132,7 @@ async fn a_jvm_behind_a_member_that_is_passed_over_is_told_when_that_one_is_gone
     assert_eq!(bench.pokes(&mut thread).await, 1);
 }
 
-async fn a_deaf_node_s_member_is_passed_over_for_five_seconds_and_keeps_its_score(
-    mut bench: Bench,
-) {
+async fn a_deaf_node_s_member_is_skipped_for_five_seconds_and_keeps_its_score(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
     let deaf = Party::from(bench.plant_dead(1).await.remove(0));

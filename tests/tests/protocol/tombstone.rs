@@ -28,7 +28,7 @@ async fn an_acquire_that_arrives_after_its_ambiguous_leave_is_refused(mut bench:
     let zombie = a.member(30_000);
     assert_eq!(a.leave_ambiguous(&zombie).await.outcome, [Left::Absent]);
     let (state, now_ms) = bench.state().await;
-    let [(gone, ends_ms)] = &state.gone()[..] else { panic!("{state:?}") };
+    let [(gone, ends_ms)] = &state.tombstones()[..] else { panic!("{state:?}") };
     assert_eq!(*gone, zombie);
     let lasts = ends_ms - now_ms;
     assert!((59_000..=60_000).contains(&lasts), "{lasts}");
@@ -83,7 +83,7 @@ async fn only_ambiguous_members_leave_a_tombstone_in_a_batch(mut bench: Bench) {
     assert_eq!(outcome, [Left::Left, Left::Absent, Left::Left, Left::Left, Left::Left]);
     let mut expected = [&queued[1], &unknown, &queued[2]].map(Clone::clone);
     expected.sort();
-    assert_eq!(bench.gone().await, expected);
+    assert_eq!(bench.tombstones().await, expected);
     assert_eq!((bench.holder().await, bench.queue().await), (None, vec![]));
     bench.everything_expires().await;
 }
@@ -163,8 +163,8 @@ async fn the_mark_of_a_lock_goes_with_the_first_hand_over_after_the_last_tombsto
     let second = b.queue(30_000).await;
     let third = a.queue(30_000).await;
     b.release(&first).await;
-    assert_eq!(bench.mark().await, Some(Mark::Gone));
-    bench.change(|state, _| state.of_queue().gone = SortedSet::default()).await;
+    assert_eq!(bench.mark().await, Some(Mark::Tombstones));
+    bench.change(|state, _| state.of_queue().tombstones = SortedSet::default()).await;
     b.release(&second).await;
     assert_eq!((bench.holder().await, bench.mark().await), (Some(third), Some(Mark::Waited)));
 }

@@ -19,7 +19,7 @@ facts! {
         a_touch_of_a_waiter_of_a_silent_node_keeps_it,
         a_member_comes_back_to_a_lock_that_is_held_without_waiters_and_marks_its_lock_key,
         members_aside_count_neither_for_the_limit_nor_for_positions,
-        a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_position,
+        a_late_acquire_of_one_that_was_skipped_does_not_cost_its_position,
         an_attempt_that_was_given_up_is_refused_for_a_minute_also_where_the_clock_is_set_back,
         a_tombstone_that_outlives_its_lock_key_counts_no_more_and_no_waiter_is_lost,
     ],
@@ -66,7 +66,7 @@ async fn a_tombstone_is_forgotten_after_a_minute(mut bench: Bench) {
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
     bench.pass(1_001).await;
     a.touch(&[&zombie]).await;
-    assert_eq!(bench.gone().await, []);
+    assert_eq!(bench.tombstones().await, []);
     assert!(bench.is_empty().await, "{:?}", bench.state().await);
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Granted);
 }
@@ -94,7 +94,7 @@ async fn a_touch_of_a_waiter_of_a_silent_node_keeps_it(mut bench: Bench) {
 }
 
 /// A member skipped while its node was not connected; now it is connected.
-async fn passed_over(bench: &mut Bench, a: &Node, b: &Node, others: usize) -> Vec<Member> {
+async fn skipped(bench: &mut Bench, a: &Node, b: &Node, others: usize) -> Vec<Member> {
     let holder = a.hold(30_000).await;
     let mut passed = vec![b.queue(30_000).await];
     for _ in 0..others {
@@ -103,7 +103,7 @@ async fn passed_over(bench: &mut Bench, a: &Node, b: &Node, others: usize) -> Ve
     b.connect(false).await;
     a.release(&holder).await;
     b.connect(true).await;
-    assert_eq!(bench.passed(&b.id).await, passed);
+    assert_eq!(bench.aside(&b.id).await, passed);
     passed
 }
 
@@ -111,7 +111,7 @@ async fn a_member_comes_back_to_a_lock_that_is_held_without_waiters_and_marks_it
     mut bench: Bench,
 ) {
     let (a, b) = (bench.node().await, bench.node().await);
-    let passed = passed_over(&mut bench, &a, &b, 0).await;
+    let passed = skipped(&mut bench, &a, &b, 0).await;
     let holder = a.hold(30_000).await;
     assert_eq!(bench.mark().await, Some(Mark::None));
     assert_eq!(b.touch(&[&passed[0]]).await.outcome.members, [Presence::Waiting]);
@@ -122,15 +122,15 @@ async fn a_member_comes_back_to_a_lock_that_is_held_without_waiters_and_marks_it
 
 async fn members_aside_count_neither_for_the_limit_nor_for_positions(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
-    passed_over(&mut bench, &a, &b, 1).await;
+    skipped(&mut bench, &a, &b, 1).await;
     a.hold(30_000).await;
     let outcome = a.acquire(&a.member(30_000), Mode::Wait, 1).await.outcome;
     assert_eq!(outcome, Acquired::Queued { position: 0 });
 }
 
-async fn a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_position(mut bench: Bench) {
+async fn a_late_acquire_of_one_that_was_skipped_does_not_cost_its_position(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
-    let first = passed_over(&mut bench, &a, &b, 0).await.remove(0);
+    let first = skipped(&mut bench, &a, &b, 0).await.remove(0);
     let holder = a.hold(30_000).await;
     let second = b.queue(30_000).await;
     b.wait(&first).await;
@@ -147,10 +147,10 @@ async fn a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_position(m
 /// Moves the ends to a clock that was set back.
 fn set_back(state: &mut QueueState, ms: u64) {
     let mut gone = SortedSet::default();
-    for (ends_ms, member) in state.gone.iter() {
+    for (ends_ms, member) in state.tombstones.iter() {
         gone.set(member, ends_ms + ms);
     }
-    state.gone = gone;
+    state.tombstones = gone;
     state.queue_ends_ms = state.queue_ends_ms.map(|at_ms| at_ms + ms);
     state.patience.values_mut().for_each(|at_ms| *at_ms += ms);
     let lock_key = state.lock_key.as_mut().expect("it is held");
@@ -194,7 +194,7 @@ async fn a_tombstone_that_outlives_its_lock_key_counts_no_more_and_no_waiter_is_
     let (mut state, _) = bench.state().await;
     let mark = state.of_queue().lock_key.as_ref().map(|lock_key| lock_key.mark);
     assert_eq!(mark, Some(Mark::Waited));
-    assert_eq!(bench.gone().await, std::slice::from_ref(&zombie));
+    assert_eq!(bench.tombstones().await, std::slice::from_ref(&zombie));
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Queued { position: 0 });
     let last = a.queue_for(Demand::EXCLUSIVE, 30_000).await;
     b.release(&waiting).await;
@@ -208,7 +208,7 @@ async fn passing_over_never_lengthens_a_deadline(mut bench: Bench) {
     let holder = a.hold(30_000).await;
     let dead = bench.plant_dead(1).await;
     bench.set_patience(&dead[0], 3_000).await;
-    assert_eq!(a.release(&holder).await.passed_over, 1);
+    assert_eq!(a.release(&holder).await.skipped, 1);
     assert!(bench.patience(&dead[0]).await <= Some(3_000));
 }
 
@@ -263,6 +263,6 @@ async fn a_touch_and_a_pass_over_move_the_end_of_the_keys_of_ours(mut bench: Ben
     assert!(lasts(&mut bench).await > 74_000);
     bench.pass(2_000).await;
     b.connect(false).await;
-    assert_eq!(a.release(&holder).await.passed_over, 1);
+    assert_eq!(a.release(&holder).await.skipped, 1);
     assert!(lasts(&mut bench).await > 74_000);
 }

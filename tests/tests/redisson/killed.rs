@@ -87,7 +87,7 @@ async fn a_process_of_ours_killed_while_it_waits_is_passed_by_where_another_of_o
     release(guard).await;
     assert_eq!(jvm.end("lock", "a").await, "ok");
     let spent = started.elapsed();
-    // The 5 s after it is passed over, and the next look of one of our waiters.
+    // The 5 s after it is skipped, and the next look of one of our waiters.
     assert!(spent < Duration::from_secs(13), "{spent:?}");
     assert_eq!(jvm.run("unlock", "a", "").await, "ok");
     release(granted(waiting).await).await;

@@ -59,7 +59,7 @@ async fn lease_left(redis: &mut Raw) -> i64 {
 async fn turns_in_order(scene: Scene) {
     let Scene { watched, guard, waiting, holder } = scene;
     let mut primary = watched.raw(watched.settled().await).await;
-    // A waiter that cannot be told is passed over.
+    // A waiter that cannot be told is skipped.
     eventually("all three listen to the new primary", SOON, async || {
         let channels: Vec<String> =
             primary.ask(cmd("PUBSUB").arg("CHANNELS").arg("lockcore:grants:*")).await;

@@ -154,7 +154,7 @@ impl<P: Mirror> Core<P> {
         let first = name.number();
         let of_first = self.is_waiting(first).then(|| self.next_round(first));
         if self.table.get(first).is_none() {
-            self.insert_stray(lock.clone(), name);
+            self.insert_orphan(lock.clone(), name);
         }
         self.table.change(first, |entry| entry.state = State::ConfirmingBatch);
         let listed = members.to_vec();

@@ -80,7 +80,7 @@ pub enum Note<P> {
     Lost { lock: LockName, held: Duration, why: &'static str, of: P },
     LeaveFailed { lock: LockName, error: StoreError },
     TouchFailed { lock: LockName, error: StoreError },
-    PassedOver { lock: LockName, waiters: u64 },
+    Skipped { lock: LockName, waiters: u64 },
     Deaf,
     ServerAhead { ahead: Duration },
 }

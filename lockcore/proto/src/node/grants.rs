@@ -51,10 +51,10 @@ impl GrantSource {
 impl<P: Mirror> Core<P> {
     /// Handles all parts of a reply except the outcome.
     pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
-        if reply.passed_over > 0 {
+        if reply.skipped > 0 {
             let lock = ask.lock.clone();
-            let waiters = reply.passed_over;
-            self.push(Effect::Observe(Note::PassedOver { lock, waiters }));
+            let waiters = reply.skipped;
+            self.push(Effect::Observe(Note::Skipped { lock, waiters }));
         }
         for grant in &reply.grants {
             self.grant_in_reply(ask, grant);
@@ -102,22 +102,22 @@ impl<P: Mirror> Core<P> {
     /// Lets a member leave that is missing in the table but may still be on the server.
     pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
         let (now, number) = (self.now, member.number());
-        self.insert_stray(lock, member);
+        self.insert_orphan(lock, member);
         self.table.change(number, |entry| entry.state = entry.leaving(now));
     }
 
     /// Adds an orphan: a member without a caller.
-    pub(super) fn insert_stray(&mut self, lock: LockName, member: Member) {
+    pub(super) fn insert_orphan(&mut self, lock: LockName, member: Member) {
         let now = self.now;
         let number = member.number();
         let lease = Duration::from_millis(member.lease_ms());
         let options = Terms { lease, ..Terms::default() };
-        let stray = Entry {
+        let orphan = Entry {
             state: State::Over,
             caller: Caller::Gone,
             ..Entry::new(lock, member, options, Mode::Try, now, P::default())
         };
-        self.table.insert(number, stray);
+        self.table.insert(number, orphan);
     }
 
     /// Handles a grant to a member of this node. `left_ms` counts from the request of the response,

@@ -76,7 +76,7 @@ fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
         grants: grant.into_iter().collect(),
         first_end_ms: Some(left_ms),
         now_us: Some(1),
-        passed_over: 0,
+        skipped: 0,
         more: false,
     }
 }

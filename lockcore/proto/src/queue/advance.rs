@@ -1,7 +1,7 @@
 //! Grants, the queue walk, and the upkeep of holds and queue.
 
 use super::{
-    Call, EMPTY_FRONT, FRESH_MS, IN_FRONT, Mark, Message, PASSED_MS, QueueState, WAITING_TTL_MS,
+    ASIDE_MS, Call, EMPTY_FRONT, FRESH_MS, IN_FRONT, Mark, Message, QueueState, WAITING_TTL_MS,
 };
 use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
@@ -19,7 +19,7 @@ pub(super) enum Advanced {
 /// What happens to a member in the walk.
 enum Fate {
     Dropped,
-    PassedOver,
+    Skipped,
     Granted,
     /// The walk ends before this member; `more` if work is left.
     Stops {
@@ -71,7 +71,7 @@ impl QueueState {
                 Fate::Dropped => {
                     self.queue.remove(&member);
                 }
-                Fate::PassedOver => self.pass_over(call, &member, score),
+                Fate::Skipped => self.skip(call, &member, score),
                 Fate::Granted => {
                     self.queue.remove(&member);
                     let left_ms = claim_ms(member.lease_ms());
@@ -124,7 +124,7 @@ impl QueueState {
         // Whether the demand fits or not: a dead writer must not block the readers behind it, nor a
         // dead permit those with a greater limit.
         if !Self::is_connected(call, member, connected) {
-            return Fate::PassedOver;
+            return Fate::Skipped;
         }
         if !demand.fits(self.used()) {
             return Fate::Stops { more: false };
@@ -156,21 +156,21 @@ impl QueueState {
     }
 
     /// Sets a member aside with the score. The node's next touch puts it back.
-    fn pass_over(&mut self, call: &mut Call<'_>, member: &Member, score: u64) {
+    fn skip(&mut self, call: &mut Call<'_>, member: &Member, score: u64) {
         self.queue.remove(member);
-        let passed = self.passed.entry(member.node().into()).or_default();
+        let aside = self.aside.entry(member.node().into()).or_default();
         // A late acquire has queued it at the end while it was aside.
-        let first = passed.members.get(member).map_or(score, |aside| aside.min(score));
-        passed.members.set(member, first);
-        passed.ends_ms = call.now_ms() + PASSED_MS;
-        call.passed_over += 1;
+        let first = aside.members.get(member).map_or(score, |aside| aside.min(score));
+        aside.members.set(member, first);
+        aside.ends_ms = call.now_ms() + ASIDE_MS;
+        call.skipped += 1;
     }
 
     /// Puts a skipped member back at the old score. Returns whether it was skipped.
     pub(super) fn bring_back(&mut self, member: &Member) -> bool {
-        let Some(passed) = self.passed.get_mut(member.node()) else { return false };
-        let Some(score) = passed.members.get(member) else { return false };
-        passed.members.remove(member);
+        let Some(aside) = self.aside.get_mut(member.node()) else { return false };
+        let Some(score) = aside.members.get(member) else { return false };
+        aside.members.remove(member);
         self.queue.set(member, score);
         true
     }
@@ -248,7 +248,8 @@ impl QueueState {
     fn in_front(&self, call: &Call<'_>, name: &Member, numbers: &[u64]) -> Vec<(u64, Member)> {
         let front = self.queue.lowest().map_or(EMPTY_FRONT, |(at, _)| at.saturating_sub(IN_FRONT));
         let members = numbers.iter().map(|number| name.renumbered(*number));
-        let is_buried = |member: &Member| call.has_gone && self.gone.get(member).is_some();
+        let is_buried =
+            |member: &Member| call.has_tombstones && self.tombstones.get(member).is_some();
         (front..).zip(members.filter(|member| !is_buried(member))).collect()
     }
 
@@ -267,19 +268,19 @@ impl QueueState {
             return;
         }
         let members = self.in_front(call, name, numbers);
-        let passed = self.passed.entry(name.node().into()).or_default();
+        let aside = self.aside.entry(name.node().into()).or_default();
         for (score, member) in members {
-            let first = passed.members.get(&member).map_or(score, |aside| aside.min(score));
-            passed.members.set(&member, first);
+            let first = aside.members.get(&member).map_or(score, |aside| aside.min(score));
+            aside.members.set(&member, first);
         }
-        passed.ends_ms = call.now_ms() + PASSED_MS;
+        aside.ends_ms = call.now_ms() + ASIDE_MS;
     }
 
     /// Removes a waiting member. Returns whether it existed.
     pub(super) fn drop_waiting(&mut self, member: &Member) -> bool {
-        let was_passed =
-            self.passed.get_mut(member.node()).is_some_and(|passed| passed.members.remove(member));
-        self.queue.remove(member) || was_passed
+        let was_aside =
+            self.aside.get_mut(member.node()).is_some_and(|aside| aside.members.remove(member));
+        self.queue.remove(member) || was_aside
     }
 
     /// Appends a member to the queue.
@@ -339,7 +340,7 @@ impl QueueState {
             grants: call.told(self.shared_token()),
             first_end_ms: Some(first_end_ms),
             now_us: Some(call.now_us),
-            passed_over: call.passed_over,
+            skipped: call.skipped,
             more: call.more,
         }
     }

@@ -61,7 +61,7 @@ impl QueueState {
                 return self.short(call, asking.outcomes);
             }
         }
-        if members.iter().all(|member| self.is_gone(member)) {
+        if members.iter().all(|member| self.has_tombstone(member)) {
             // Nothing is written, not even repaired shared holds.
             let mut mended = self.clone();
             mended.look(call);
@@ -86,7 +86,7 @@ impl QueueState {
             return Acquired::Granted;
         }
         // The lock key may have another flag by now.
-        if call.has_gone && self.gone.get(member).is_some() {
+        if call.has_tombstones && self.tombstones.get(member).is_some() {
             return Acquired::Refused;
         }
         self.take(call, asking, member)
@@ -220,8 +220,8 @@ impl QueueState {
     fn supersede(&mut self, call: &mut Call<'_>, older: &[Member]) {
         for member in older {
             self.queue.remove(member);
-            self.gone.set(member, call.now_ms() + TOMBSTONE_MS);
-            call.has_gone = true;
+            self.tombstones.set(member, call.now_ms() + TOMBSTONE_MS);
+            call.has_tombstones = true;
         }
         if !older.is_empty() {
             self.drop_oldest_tombstones(call.bounds);
@@ -239,11 +239,11 @@ impl QueueState {
     /// Drops the oldest tombstones beyond the bound. Tombstones protect against copies that are
     /// seconds old, and each superseded request has one.
     fn drop_oldest_tombstones(&mut self, bounds: Bounds) {
-        let beyond = self.gone.len().saturating_sub(bounds.gone).min(bounds.reclaimed);
+        let beyond = self.tombstones.len().saturating_sub(bounds.tombstones).min(bounds.reclaimed);
         let oldest: Vec<Member> =
-            self.gone.iter().take(beyond).map(|(_, one)| one.clone()).collect();
+            self.tombstones.iter().take(beyond).map(|(_, one)| one.clone()).collect();
         for member in &oldest {
-            self.gone.remove(member);
+            self.tombstones.remove(member);
         }
     }
 
@@ -469,7 +469,7 @@ impl QueueState {
             self.raise(call);
             return Presence::Waiting;
         }
-        let has_tombstone = call.has_gone && self.gone.get(member).is_some();
+        let has_tombstone = call.has_tombstones && self.tombstones.get(member).is_some();
         if has_tombstone && member.keeps_newest() { Presence::Superseded } else { Presence::Gone }
     }
 
@@ -486,8 +486,8 @@ impl QueueState {
         let member = &leaving.member;
         let now_ms = call.now_ms();
         if leaving.ambiguous {
-            self.gone.set(member, now_ms + TOMBSTONE_MS);
-            call.has_gone = true;
+            self.tombstones.set(member, now_ms + TOMBSTONE_MS);
+            call.has_tombstones = true;
         }
         let waited = self.drop_waiting(member);
         let held = match self.whole(now_ms) {
@@ -592,7 +592,7 @@ impl QueueState {
             outcome,
             first_end_ms: Some(self.whole(now_ms).map_or(0, |(_, ends_ms)| ends_ms - now_ms)),
             now_us: Some(call.now_us),
-            passed_over: 0,
+            skipped: 0,
             more: false,
             grants: call.told(None),
         }

@@ -52,7 +52,7 @@ pub enum Mark {
     /// There are waiters.
     Waited,
     /// There are tombstones, and possibly waiters.
-    Gone,
+    Tombstones,
 }
 
 const FREE: Held = Held::Parts { used: 0, token: None };
@@ -116,9 +116,10 @@ impl QueueState {
     }
 
     /// Whether the member has a tombstone. Without the flag there are no tombstones.
-    pub(super) fn is_gone(&self, member: &Member) -> bool {
-        let is_marked = self.lock_key.as_ref().is_some_and(|lock_key| lock_key.mark == Mark::Gone);
-        is_marked && self.gone.get(member).is_some()
+    pub(super) fn has_tombstone(&self, member: &Member) -> bool {
+        let is_marked =
+            self.lock_key.as_ref().is_some_and(|lock_key| lock_key.mark == Mark::Tombstones);
+        is_marked && self.tombstones.get(member).is_some()
     }
 
     /// Repairs the lock key, before any decision is based on it: an expired lease becomes free, a
@@ -126,7 +127,7 @@ impl QueueState {
     pub(super) fn look(&mut self, call: &mut Call<'_>) {
         let now_ms = call.now_ms();
         let mark = self.lock_key.as_ref().map_or(Mark::None, |lock_key| lock_key.mark);
-        call.has_gone = mark == Mark::Gone && !self.gone.is_empty();
+        call.has_tombstones = mark == Mark::Tombstones && !self.tombstones.is_empty();
         if let Some((member, _)) = self.whole(now_ms) {
             let margin_ms = if mark == Mark::None { 0 } else { MARGIN_MS };
             let whole_ms = now_ms + member.lease_ms() + margin_ms;
@@ -171,8 +172,8 @@ impl QueueState {
     /// Writes the final lock key: flag and expiry, or no key if the lock is free and there is
     /// nothing else to read.
     pub(super) fn settle(&mut self, call: &mut Call<'_>) {
-        let mark = match (call.has_gone, self.queue.is_empty()) {
-            (true, _) => Mark::Gone,
+        let mark = match (call.has_tombstones, self.queue.is_empty()) {
+            (true, _) => Mark::Tombstones,
             (false, false) => Mark::Waited,
             (false, true) => Mark::None,
         };

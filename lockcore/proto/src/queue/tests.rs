@@ -104,7 +104,7 @@ impl Bench {
         assert!(lock_key.is_some() || !is_waited_for && self.state.holds.is_empty(), "L1");
         let mark = lock_key.map_or(Mark::None, |lock_key| lock_key.mark);
         assert!(!is_waited_for || mark != Mark::None, "L2");
-        assert!(self.state.gone.is_empty() || mark == Mark::Gone, "L2");
+        assert!(self.state.tombstones.is_empty() || mark == Mark::Tombstones, "L2");
     }
 
     fn acquire(&mut self, member: &Member) -> Reply<Acquired> {

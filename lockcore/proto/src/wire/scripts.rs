@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use crate::member::{MARKER, NODE_BYTES, ROUND_BITS};
 use crate::queue::{
-    Bounds, EMPTY_FRONT, FRESH_MS, IN_FRONT, LOST_COUNTER, MARGIN_MS, PASSED_MS, ROUND_MS,
-    SWEPT_MS, TOKEN_LIMIT, WAITING_TTL_MS,
+    ASIDE_MS, Bounds, EMPTY_FRONT, FRESH_MS, IN_FRONT, LOST_COUNTER, MARGIN_MS, ROUND_MS, SWEPT_MS,
+    TOKEN_LIMIT, WAITING_TTL_MS,
 };
 use crate::{
     ALL, CLAIMS_PER_LEASE, MAX_CLAIM_MS, MIN_CLAIM_MS, PATIENCE_MS, TOMBSTONE_MS, Topology,
@@ -50,7 +50,7 @@ pub const NUMBERS: [(&str, u64); 28] = [
     // A flagged lock key's TTL when the longest claim starts.
     ("max_handed_ms", MAX_CLAIM_MS + MARGIN_MS),
     ("most_digits", TOKEN_LIMIT.ilog10() as u64 + 1),
-    ("most_gone", Bounds::USUAL.gone as u64),
+    ("most_tombstones", Bounds::USUAL.tombstones as u64),
     ("most_granted", Bounds::USUAL.granted as u64),
     ("most_looked_at", Bounds::USUAL.looked_at as u64),
     ("most_read", MOST_READ),
@@ -58,7 +58,7 @@ pub const NUMBERS: [(&str, u64); 28] = [
     ("node_colon", NODE_COLON as u64),
     ("node_end", NODE_END as u64),
     ("number_at", NUMBER_AT as u64),
-    ("passed_ms", PASSED_MS),
+    ("aside_ms", ASIDE_MS),
     ("positions", POSITIONS as u64),
     // This many last digits show whether a number's last bits are zero.
     ("round_bits", ROUND_BITS as u64),

@@ -4,7 +4,7 @@ use proto::token;
 use proto::{FencingToken, Member, NodeId, Party};
 
 use super::{
-    Call, FOREIGN_LEASE_MS, Hold, LastToken, LockState, Message, PASSED_OVER_MS, SWEEP, claim_ms,
+    Call, FOREIGN_LEASE_MS, Hold, LastToken, LockState, Message, SKIPPED_MS, SWEEP, claim_ms,
 };
 use super::{Grant, Reply};
 
@@ -22,10 +22,10 @@ pub(super) enum AdvanceOutcome {
 impl LockState {
     /// Grants a free lock to the first waiter that can acquire it.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> AdvanceOutcome {
-        let mut passed_over = Vec::new();
-        let advanced = self.walk(call, &mut passed_over);
-        self.lower(call, &passed_over);
-        call.passed_over += passed_over.len() as u64;
+        let mut skipped = Vec::new();
+        let advanced = self.walk(call, &mut skipped);
+        self.lower(call, &skipped);
+        call.skipped += skipped.len() as u64;
         if advanced == AdvanceOutcome::End {
             self.drop_apart();
         }
@@ -33,42 +33,42 @@ impl LockState {
     }
 
     /// Walks along the queue until a waiter gets the lock, or a JVM thread is next. Adds the
-    /// members that it skips to `passed_over`.
-    fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Party>) -> AdvanceOutcome {
+    /// members that it skips to `skipped`.
+    fn walk(&mut self, call: &mut Call<'_>, skipped: &mut Vec<Party>) -> AdvanceOutcome {
         let mut not_connected: Vec<String> = Vec::new();
         let mut gone = None;
         // Skipped members stay at the front.
-        while let Some(member) = self.queue.get(passed_over.len()).cloned() {
+        while let Some(member) = self.queue.get(skipped.len()).cloned() {
             if self.life(&member).is_none_or(|ms| ms <= call.now_ms()) {
-                self.drop_waiting_at(passed_over.len());
+                self.drop_waiting_at(skipped.len());
                 continue;
             }
             let Some(ours) = member.ours() else {
                 // If woken while others are ahead, a JVM would retry without a pause.
-                if !passed_over.is_empty() {
+                if !skipped.is_empty() {
                     return AdvanceOutcome::Stopped;
                 }
                 call.messages.push(Message::Poke { member: member.clone() });
                 if self.has_gone(call, &member, &mut gone) {
-                    self.drop_waiting_at(passed_over.len());
+                    self.drop_waiting_at(skipped.len());
                     continue;
                 }
                 return AdvanceOutcome::Stopped;
             };
             if ours.is_of(call.node) {
-                self.drop_waiting_at(passed_over.len());
+                self.drop_waiting_at(skipped.len());
                 self.grant(call, &member, claim_ms(ours.lease_ms()));
                 return AdvanceOutcome::Granted(member);
             }
             if not_connected.iter().any(|node| node == ours.node()) {
-                passed_over.push(member);
+                skipped.push(member);
             } else if !(call.connected)(ours.node()) {
                 not_connected.push(ours.node().to_owned());
-                passed_over.push(member);
+                skipped.push(member);
             } else {
                 let node = NodeId::from(ours.node());
                 let left_ms = claim_ms(ours.lease_ms());
-                self.drop_waiting_at(passed_over.len());
+                self.drop_waiting_at(skipped.len());
                 let token = self.grant(call, &member, left_ms);
                 let granted = ours.clone();
                 call.messages.push(Message::Grant { node, member: granted, token, left_ms });
@@ -119,7 +119,7 @@ impl LockState {
             grants: self.grant_of(call, end_ms).into_iter().collect(),
             first_end_ms: Some(end_ms),
             now_us: Some(call.now_us),
-            passed_over: call.passed_over,
+            skipped: call.skipped,
             more: false,
         }
     }
@@ -167,9 +167,9 @@ impl LockState {
 
     /// Lowers the liveness deadlines of members that were skipped because their nodes are not
     /// connected. They stay in the queue, but not for long.
-    fn lower(&mut self, call: &Call<'_>, passed_over: &[Party]) {
-        let at_most_ms = call.now_ms() + PASSED_OVER_MS;
-        for member in passed_over {
+    fn lower(&mut self, call: &Call<'_>, skipped: &[Party]) {
+        let at_most_ms = call.now_ms() + SKIPPED_MS;
+        for member in skipped {
             let until_ms = self.alive.get(member).map_or(at_most_ms, |ms| ms.min(at_most_ms));
             self.believe_alive(call, member, until_ms);
         }

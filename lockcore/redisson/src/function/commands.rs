@@ -34,7 +34,7 @@ impl LockState {
         (mode, queue_limit): (Mode, u32),
         has_walked: &mut bool,
     ) -> Acquired {
-        if self.gone.contains_key(member) {
+        if self.tombstones.contains_key(member) {
             return Acquired::Refused;
         }
         self.end_endless_hold(member, call.now_ms());
@@ -152,7 +152,7 @@ impl LockState {
     fn leave_one(&mut self, leaving: &Leaving, now_ms: u64) -> Left {
         let member = &leaving.member;
         if leaving.ambiguous {
-            self.gone.insert(member.clone(), now_ms + TOMBSTONE_MS);
+            self.tombstones.insert(member.clone(), now_ms + TOMBSTONE_MS);
         }
         if self.drop_waiting(&member.into()) || self.drop_hold_of(member) == Released::Released {
             Left::Left

@@ -17,7 +17,7 @@ local gone
 local asked = KEYS[1]
 -- The content of the reply. The token is a string, set once issued or read.
 local holder, left, token = false, 0, false
-local passed_over = 0
+local skipped = 0
 -- Read before the first write: scripts are not rolled back.
 local head, previous
 -- Whether the sorted set exists without a list: then it is a leftover.
@@ -356,13 +356,13 @@ local function walk(deaf)
   for first = 1, #passed, $most_unpacked do
     local lowered = {}
     for i = first, math.min(first + $most_unpacked - 1, #passed) do
-      lowered[#lowered + 1] = now + $passed_over_ms
+      lowered[#lowered + 1] = now + $skipped_ms
       lowered[#lowered + 1] = passed[i]
     end
     call('ZADD', alive, 'LT', unpack(lowered))
   end
   keep_queue()
-  passed_over = #passed
+  skipped = #passed
   return outcome or 'none'
 end
 
@@ -381,7 +381,7 @@ end
 local function tell(outcome, number)
   local of = holder and ours(holder)
   if of ~= node then
-    return { asked, outcome, number, left, false, false, clock, passed_over }
+    return { asked, outcome, number, left, false, false, clock, skipped }
   end
   if not token then
     local last = last_token()
@@ -391,5 +391,5 @@ local function tell(outcome, number)
       remember_token(new_token())
     end
   end
-  return { asked, outcome, number, left, holder, token, clock, passed_over }
+  return { asked, outcome, number, left, holder, token, clock, skipped }
 end

@@ -3,7 +3,7 @@
 -- Selects the lock with these keys, whose state is not known yet.
 local function select_lock(keys)
   KEYS = keys
-  holder, left, token, passed_over = false, 0, false, 0
+  holder, left, token, skipped = false, 0, false, 0
   head, previous, leftovers, foreign_key = nil, nil, nil, nil
   alive, arrivals, suspects = keys[5], keys[6], keys[7]
   is_suspicious, gone = nil, nil

@@ -4,9 +4,9 @@
 
 asked = members[1]
 look()
-local is_gone = {}
+local has_tombstone = {}
 for i in ipairs(members) do
-  is_gone[i] = look_at_tombstone(KEYS[i + 4])
+  has_tombstone[i] = look_at_tombstone(KEYS[i + 4])
 end
 if foreign_key then
   return foreign_key
@@ -67,7 +67,7 @@ end
 
 local outcomes, numbers = {}, {}
 for i, member in ipairs(members) do
-  if is_gone[i] then
+  if has_tombstone[i] then
     outcomes[i], numbers[i] = 'refused', 0
   else
     local _, lease = ours(member)

@@ -187,7 +187,7 @@ fn reply_of<T>(
     parts: &[Value<'_>],
     outcome: impl FnOnce(&str, u64) -> Option<T>,
 ) -> Option<Reply<T>> {
-    let [of, number, left, holder, token, now_us, passed_over] = parts else {
+    let [of, number, left, holder, token, now_us, skipped] = parts else {
         return None;
     };
     let left_ms = left.integer()?;
@@ -200,7 +200,7 @@ fn reply_of<T>(
         grants: grant.into_iter().collect(),
         first_end_ms: Some(left_ms),
         now_us: Some(now_us.text()?.parse().ok()?),
-        passed_over: passed_over.integer()?,
+        skipped: skipped.integer()?,
         more: false,
     })
 }

@@ -160,7 +160,7 @@ fn a_listener_that_panics_does_not_silence_the_others() {
 }
 
 #[test]
-fn a_closed_node_is_answered_closed_and_passed_over() {
+fn a_closed_node_is_answered_closed_and_skipped() {
     let memory = MemoryStore::new();
     let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
     a.acquired(&lock, 1);
@@ -192,7 +192,7 @@ fn a_dropped_node_is_not_connected_and_its_listener_is_let_go() {
 }
 
 #[test]
-fn a_deaf_node_is_passed_over_and_told_so_by_touch() {
+fn a_deaf_node_is_skipped_and_told_so_by_touch() {
     let memory = MemoryStore::new();
     let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
     let listeners = || match run(&b.store, &lock, Command::Touch { members: vec![b.member(1)] }) {

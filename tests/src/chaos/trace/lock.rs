@@ -17,7 +17,7 @@ const ROUNDING_US: i64 = 2_000;
 /// The time between the lease end and the expiry of its flagged lock key.
 const MARGIN_MS: i64 = 60_000;
 /// How long the set of skipped members lives.
-const PASSED_US: i64 = 15_000_000;
+const ASIDE_US: i64 = 15_000_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Lock {
@@ -40,7 +40,7 @@ pub(super) struct Lock {
     token: u64,
     /// The hashes of members that have released the lock or have a tombstone; hashes are small.
     spent: HashSet<u64>,
-    gone: HashSet<u64>,
+    tombstones: HashSet<u64>,
     done: Done,
 }
 
@@ -210,15 +210,15 @@ impl Lock {
                     found.push(Violation::new(Law::T2, format!("patience of {}", arg(0))));
                 }
             }
-            (Key::Passed, "ZADD") => {
+            (Key::Aside, "ZADD") => {
                 for (score, member) in line.scores() {
-                    let until = step.at + PASSED_US - ROUNDING_US;
+                    let until = step.at + ASIDE_US - ROUNDING_US;
                     let kept = self.aside.get(member).filter(|_| line.is_lower_only());
                     let score = kept.map_or(score, |(before, _)| score.min(*before));
                     self.aside.insert(member.to_owned(), (score, until));
                 }
             }
-            (Key::Passed, "ZREM") => members().for_each(|member| self.returned(member)),
+            (Key::Aside, "ZREM") => members().for_each(|member| self.returned(member)),
             (Key::Holds, "ZADD") => {
                 for (ends_ms, member) in line.scores() {
                     self.held(step, line, member, ends_ms, found);
@@ -230,9 +230,9 @@ impl Lock {
                     self.reduced(member, weight as u64);
                 }
             }
-            (Key::Gone, "ZADD") => {
+            (Key::Tombstones, "ZADD") => {
                 let gone: Vec<u64> = line.scores().map(|(_, member)| hash(member)).collect();
-                self.gone.extend(gone);
+                self.tombstones.extend(gone);
             }
             _ => return, // no change
         }
@@ -246,7 +246,7 @@ impl Lock {
         let token = facts.token();
         let broken = judge(&facts);
         found.extend(broken.into_iter().map(|broken| Violation::new(broken.law, broken.how)));
-        self.judge_passed(step, found);
+        self.judge_aside(step, found);
         self.judge_again(found);
         self.judge_drawn(step, token, found);
         for violation in &mut found[said..] {
@@ -317,7 +317,7 @@ impl Lock {
             }
             return;
         }
-        if self.spent.contains(&hash(member)) || self.gone.contains(&hash(member)) {
+        if self.spent.contains(&hash(member)) || self.tombstones.contains(&hash(member)) {
             let detail = format!("{member} queued at {} after its end", step.at);
             found.push(Violation::new(Law::S5, detail));
         }
@@ -348,9 +348,8 @@ impl Lock {
     /// its node was silent for too long.
     fn left(&mut self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
         let Some(index) = self.index(member) else { return };
-        let is_expected = step.held.contains(member)
-            || step.passed.contains(member)
-            || step.args.contains(member);
+        let is_expected =
+            step.held.contains(member) || step.aside.contains(member) || step.args.contains(member);
         let until = self.patience.get(node(member)).copied().unwrap_or(i64::MIN);
         if !is_expected && until > line.at {
             let detail = format!("{member}, alive until {until}, dropped at {}", line.at);
@@ -523,9 +522,9 @@ impl Lock {
     }
 
     /// Checks that a skipped member is not in the queue.
-    fn judge_passed(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
-        if let Some(member) = step.passed.iter().find(|member| self.index(member).is_some()) {
-            let detail = format!("{member} was passed over, and waits");
+    fn judge_aside(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
+        if let Some(member) = step.aside.iter().find(|member| self.index(member).is_some()) {
+            let detail = format!("{member} was skipped, and waits");
             found.push(Violation::new(What::QueuedTwice, detail));
         }
     }
@@ -556,7 +555,7 @@ impl Lock {
                 let detail = format!("{member}: it has given the lock back");
                 found.push(Violation::new(Law::S5, detail));
             }
-            if self.gone.contains(&hash(member)) {
+            if self.tombstones.contains(&hash(member)) {
                 let detail = format!("{member}: it was given up");
                 found.push(Violation::new(Law::S5, detail));
             }

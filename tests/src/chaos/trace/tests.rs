@@ -3,7 +3,7 @@
 use laws::Law;
 
 use super::*;
-use crate::{gone_key, holds_key, lock_key, queue_key};
+use crate::{holds_key, lock_key, queue_key, tombstones_key};
 
 const ANN: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:1:1000:w:c1-1";
 const BEN: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:2:1000:w:c1-2";
@@ -31,8 +31,8 @@ fn token(number: u64) -> u64 {
 }
 
 impl Scene {
-    fn new(passes_allowed: bool) -> Self {
-        let trace = Trace::new(passes_allowed);
+    fn new(skips_allowed: bool) -> Self {
+        let trace = Trace::new(skips_allowed);
         let scene = Self { trace, now: START, pace: 10_000, score: 0 };
         scene.run("acquire", "", &format!("SET lock:tokens {FIRST}"))
     }
@@ -61,18 +61,18 @@ impl Scene {
         self.now += self.pace;
         let name = "torture-0";
         let patience = |node: &str| crate::patience_key(name, &node.repeat(22));
-        let passed = |node: &str| crate::passed_key(name, &node.repeat(22));
+        let aside = |node: &str| crate::aside_key(name, &node.repeat(22));
         let mut line = |source: &Source, text: &str| {
             let text = text
                 .replace("LOCK", &lock_key(name))
                 .replace("QUEUE", &queue_key(name))
                 .replace("HELD", &holds_key(name))
                 .replace("WEIGHTS", &format!("{}:reduced", lock_key(name)))
-                .replace("GONE", &gone_key(name))
+                .replace("TOMBSTONES", &tombstones_key(name))
                 .replace("PATIENCE-A", &patience("A"))
                 .replace("PATIENCE-B", &patience("B"))
-                .replace("PASSED-A", &passed("A"))
-                .replace("PASSED-B", &passed("B"))
+                .replace("ASIDE-A", &aside("A"))
+                .replace("ASIDE-B", &aside("B"))
                 .replace("LEASE", &((self.now / 1_000) + 1_000).to_string())
                 .replace("LATER", &((self.now / 1_000) + 90_000).to_string());
             // Messages contain spaces.
@@ -223,20 +223,20 @@ fn passing_over_is_allowed_only_where_connections_may_be_gone() {
             "unlock",
             ANN,
             &format!(
-                "SET lock:tokens {}; ZREM QUEUE {CAT} {BEN}; ZADD PASSED-B LT {score} {CAT};
-                 PEXPIRE PASSED-B 15000; PSETEX LOCK 60333 +{BEN}",
+                "SET lock:tokens {}; ZREM QUEUE {CAT} {BEN}; ZADD ASIDE-B LT {score} {CAT};
+                 PEXPIRE ASIDE-B 15000; PSETEX LOCK 60333 +{BEN}",
                 token(4)
             ),
         )
     };
-    assert_eq!(scene(true).finds(&[]).passed_over, 1);
-    scene(false).finds(&[What::PassedOver]);
+    assert_eq!(scene(true).finds(&[]).skipped, 1);
+    scene(false).finds(&[What::Skipped]);
     // The member returns to its position, and to no other.
-    let back = |score: u64| format!("ZADD QUEUE {} {CAT}; ZREM PASSED-B {CAT}", token(score));
+    let back = |score: u64| format!("ZADD QUEUE {} {CAT}; ZREM ASIDE-B {CAT}", token(score));
     scene(true).run("touch", CAT, &back(2)).gives(BEN, CAT).finds(&[]);
     scene(true).run("touch", CAT, &back(5)).finds(&[What::Law(Law::F2)]);
     // The same if a late request has queued it at the end meanwhile, and it is skipped again.
-    let late = format!("ZADD PASSED-B LT {} {CAT}", token(5));
+    let late = format!("ZADD ASIDE-B LT {} {CAT}", token(5));
     scene(true).run("touch", BEN, &late).run("touch", CAT, &back(2)).finds(&[]);
     let late = format!("ZADD QUEUE {} {CAT}", token(5));
     let scene = || scene(true).run("acquire", CAT, &late);
@@ -337,7 +337,7 @@ fn a_member_that_comes_back_after_its_hold_or_its_tombstone_is_found() {
     // The lease ended before the member was notified: it may repeat the request.
     let trace = calm().takes(ANN).wait(1_000).takes(ANN).finds(&[]);
     assert_eq!(trace.grants.iter().map(|grant| grant.ran_out).collect::<Vec<_>>(), [true, false]);
-    let gone = format!("ZADD GONE 5 {BEN}");
+    let gone = format!("ZADD TOMBSTONES 5 {BEN}");
     calm().run("leave", BEN, &gone).takes(BEN).finds(&[What::Law(Law::S5)]);
 }
 
@@ -389,20 +389,20 @@ fn a_newcomer_that_fits_does_not_pass_a_waiting_head_that_does_not() {
 }
 
 #[test]
-fn a_waiter_that_fits_and_is_left_is_found_unless_it_is_passed_over() {
+fn a_waiter_that_fits_and_is_left_is_found_unless_it_is_skipped() {
     let scene = |allowed| Scene::new(allowed).takes(CAT).queues(REN).queues(RON);
     scene(false).hands(CAT, &[REN, RON], 2, 4).finds(&[]);
     scene(false).hands(CAT, &[REN], 1, 4).finds(&[What::Law(Law::F5)]);
     let passing = format!(
         "INCR lock:tokens; ZADD HELD LEASE {RON}; ZREM QUEUE {REN} {RON};
-         ZADD PASSED-A {} {REN}; SET LOCK *1:{} PXAT LATER",
+         ZADD ASIDE-A {} {REN}; SET LOCK *1:{} PXAT LATER",
         token(2),
         token(4)
     );
     let scene = scene(true).run("unlock", CAT, &passing);
     // A renewal hands nothing off.
     let trace = scene.run("renew", RON, &format!("ZADD HELD LEASE {RON}")).finds(&[]);
-    assert_eq!(trace.passed_over, 1);
+    assert_eq!(trace.skipped, 1);
 }
 
 #[test]
@@ -471,7 +471,7 @@ fn one_that_shares_and_comes_back_after_its_end_is_found() {
     };
     ended().joins(REN, 1, 2).finds(&[What::Law(Law::S5)]);
     ended().takes(CAT).queues(REN).finds(&[What::Law(Law::S5)]);
-    let left = || calm().run("leave", REN, &format!("ZADD GONE 5 {REN}"));
+    let left = || calm().run("leave", REN, &format!("ZADD TOMBSTONES 5 {REN}"));
     left().joins(REN, 1, 1).finds(&[What::Law(Law::S5)]);
 }
 

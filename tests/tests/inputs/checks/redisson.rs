@@ -138,7 +138,7 @@ fn verify<T>(value: &Tree, reply: &Reply<T>, implied: Option<&str>) {
     let integer = |number: u64| i64::try_from(number).ok().map(Tree::Int);
     if let Tree::List(parts) = value {
         assert_eq!(integer(left_ms).as_ref(), Some(&parts[3]));
-        assert_eq!(integer(reply.passed_over).as_ref(), Some(&parts[7]));
+        assert_eq!(integer(reply.skipped).as_ref(), Some(&parts[7]));
     }
     match &reply.grants[..] {
         [grant] => {
@@ -229,7 +229,7 @@ fn round_trip(source: &mut Source<'_>) {
     assert_eq!(reply.outcome, [Acquired::Queued { position: position as u64 }]);
     let left_ms = left_ms as u64;
     assert_eq!(reply.first_end_ms, Some(left_ms));
-    assert_eq!((reply.now_us, reply.passed_over), (Some(now_us), position as u64));
+    assert_eq!((reply.now_us, reply.skipped), (Some(now_us), position as u64));
     let grant = |token, left_ms| {
         let token = FencingToken::try_from(token).expect("it is in the range");
         Grant { member: member.clone(), token, left_ms, batch: Vec::new() }

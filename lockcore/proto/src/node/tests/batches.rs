@@ -998,7 +998,7 @@ fn the_rest_of_a_batch_that_was_force_released_comes_back_in_front() {
         }
         world.run(at(4));
         world.lock.expire(START_MS + 4);
-        assert!(world.lock.passed.is_empty(), "the members that are done do not stand aside");
+        assert!(world.lock.aside.is_empty(), "the members that are done do not stand aside");
     }
 }
 
@@ -1012,7 +1012,7 @@ fn a_guard_that_leaks_as_the_last_of_its_batch_ends_the_batch_on_the_server() {
     world.run(at(2));
     assert_eq!((world.holder(), world.lock.batch()), (Some(attempts[0] << ROUND_BITS), &[][..]));
     world.touch_other(at(10_100));
-    assert!(world.lock.passed.is_empty());
+    assert!(world.lock.aside.is_empty());
 }
 
 #[test]
@@ -1103,7 +1103,7 @@ fn all_of_a_batch_leave_where_the_hold_was_force_released_and_their_callers_are_
     world.run(at(3));
     world.hear(at(4));
     world.run(at(4));
-    let aside = world.lock.passed.values().flat_map(|passed| passed.members.iter());
+    let aside = world.lock.aside.values().flat_map(|aside| aside.members.iter());
     assert_eq!(aside.count(), 0);
     assert_eq!(world.core.counts(), Counts::default());
     assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
@@ -1114,9 +1114,9 @@ fn a_tombstone_keeps_a_member_from_coming_back_in_front() {
     let (mut world, attempts) = World::granted(3);
     let buried = attempts[1] << ROUND_BITS;
     let member = world.lock.stored_holder().map(|(first, _)| first.renumbered(buried));
-    world.lock.gone.set(&member.expect("it is held"), START_MS + 60_000);
+    world.lock.tombstones.set(&member.expect("it is held"), START_MS + 60_000);
     if let Some(lock_key) = &mut world.lock.lock_key {
-        lock_key.mark = crate::queue::Mark::Gone;
+        lock_key.mark = crate::queue::Mark::Tombstones;
     }
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     let ask = world.core.event(at(2)).downgrade(number).expect("it is held");

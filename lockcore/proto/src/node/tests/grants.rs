@@ -5,10 +5,10 @@ use super::*;
 #[test]
 fn a_hold_that_nobody_here_wants_is_released_once() {
     let mut core = core();
-    let stray = Member::parse("~1AAAAAAAAAAAAAAAAAAAAAA:4711:30000:late").expect("a member");
+    let orphan = Member::parse("~1AAAAAAAAAAAAAAAAAAAAAA:4711:30000:late").expect("a member");
     for now in [0, 1] {
         let (_, ask) = core.event(at(now)).begin(wish("a"), ()).expect("it is open");
-        let answer = reply(vec![Acquired::Queued { position: 0 }], LEASE, Some(&stray));
+        let answer = reply(vec![Acquired::Queued { position: 0 }], LEASE, Some(&orphan));
         let ask = ask.expect("the subscription stands");
         core.event(at(now)).replied(&ask, &Answer::Acquired(answer));
     }
@@ -16,7 +16,7 @@ fn a_hold_that_nobody_here_wants_is_released_once() {
     let [Ask { command: Command::Leave { leaving }, .. }] = leaves.as_slice() else {
         panic!("{leaves:?}");
     };
-    assert_eq!(leaving[0].member, stray);
+    assert_eq!(leaving[0].member, orphan);
 }
 
 /// Releases a hold, then reports to an attempt begun at `begun` that the server still has the hold.

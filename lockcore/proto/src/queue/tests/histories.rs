@@ -61,9 +61,9 @@ fn the_promises_hold_after_every_command() {
         "lapsed",
         "lock",
         "more",
-        "passed over",
         "reduced",
         "returned",
+        "skipped",
         "token again",
     ];
     assert_eq!(all.keys().copied().collect::<Vec<_>>(), expected);
@@ -159,13 +159,13 @@ impl History {
     fn command(&mut self, by: char) -> Command {
         // No copy of a command is in flight for longer than a tombstone exists.
         let gone = |member: &Member| {
-            self.given_up.contains(member) && self.bench.state.gone.get(member).is_none()
+            self.given_up.contains(member) && self.bench.state.tombstones.get(member).is_none()
         };
         let mine = |member: &&Member| letter(member) == by && !gone(member);
         let known: Vec<_> = self.members.iter().filter(mine).cloned().collect();
         let held = holds_of(&self.bench.state, self.bench.now());
-        let aside = self.bench.state.passed.values();
-        let aside: Vec<_> = aside.flat_map(|passed| passed.members.iter()).collect();
+        let aside = self.bench.state.aside.values();
+        let aside: Vec<_> = aside.flat_map(|aside| aside.members.iter()).collect();
         let is_there = |member: &&Member| {
             held.contains_key(*member)
                 || self.bench.state.queue.get(member).is_some()
@@ -454,7 +454,7 @@ impl History {
             assert_eq!(ahead, None, "{member} passed another\n{told}");
         }
         let is_aside = |state: &QueueState, member: &Member| {
-            state.passed.get(member.node()).is_some_and(|one| one.members.get(member).is_some())
+            state.aside.get(member.node()).is_some_and(|one| one.members.get(member).is_some())
         };
         let leaves = |member: &Member| match command {
             Command::Leave { leaving } => leaving.iter().any(|one| one.member == *member),
@@ -465,11 +465,11 @@ impl History {
                 continue;
             }
             assert_ne!(letter(member), by, "{member} of the caller\n{told}");
-            let aside = after.passed.get(member.node()).and_then(|one| one.members.get(member));
+            let aside = after.aside.get(member.node()).and_then(|one| one.members.get(member));
             // The first score counts, even if a late request has queued it once more meanwhile.
             let is_away = self.bench.away.contains(letter(member));
             if is_away && aside.is_some_and(|aside| aside <= score) {
-                self.count("passed over", 1);
+                self.count("skipped", 1);
             } else {
                 assert!(!before.patience.contains_key(member.node()), "{member} is out\n{told}");
                 self.count("dropped", 1);
@@ -478,7 +478,7 @@ impl History {
         for (score, member) in after.queue.iter() {
             if is_aside(before, member) && before.queue.get(member).is_none() {
                 let is_newcomer = matches!(command, Command::Acquire { .. });
-                let was = before.passed[member.node()].members.get(member);
+                let was = before.aside[member.node()].members.get(member);
                 assert!(is_newcomer || was == Some(score), "{member}\n{told}");
                 self.count("returned", 1);
             }
@@ -522,7 +522,7 @@ impl History {
 
 /// Returns the member's score when the walk begins; last, if this command queues it.
 fn score_of(before: &QueueState, command: &Command, member: &Member) -> u64 {
-    let aside = before.passed.get(member.node()).and_then(|one| one.members.get(member));
+    let aside = before.aside.get(member.node()).and_then(|one| one.members.get(member));
     // A touch puts it back. A member that was skipped and requested again has two scores.
     let aside = aside.filter(|_| matches!(command, Command::Touch { .. }));
     before.queue.get(member).into_iter().chain(aside).min().unwrap_or(u64::MAX)

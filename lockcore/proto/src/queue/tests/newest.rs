@@ -25,14 +25,14 @@ fn an_attempt_that_has_lost_its_position_supersedes_none_that_began_after_it() {
 #[test]
 fn superseding_leaves_so_many_tombstones_and_drops_the_oldest() {
     let mut bench = Bench::new();
-    (bench.bounds.gone, bench.bounds.reclaimed) = (3, 2);
+    (bench.bounds.tombstones, bench.bounds.reclaimed) = (3, 2);
     bench.acquire(&lock('a', 1));
     for attempt in 0..9 {
         bench.pass(1);
         bench.acquire(&newest('a', attempt, 0));
-        assert_eq!(bench.state.gone.len() as u64, attempt.min(3));
+        assert_eq!(bench.state.tombstones.len() as u64, attempt.min(3));
     }
-    let left: Vec<_> = bench.state.gone.iter().map(|(_, one)| one.clone()).collect();
+    let left: Vec<_> = bench.state.tombstones.iter().map(|(_, one)| one.clone()).collect();
     assert_eq!(left, [5, 6, 7].map(|attempt| newest('a', attempt, 0)));
     // Tombstones of members that leave by themselves do not count, and only so many are dropped at
     // once.
@@ -40,7 +40,7 @@ fn superseding_leaves_so_many_tombstones_and_drops_the_oldest() {
         let leaving = vec![Leaving::new(newest('b', attempt, 0), true)];
         bench.run('b', &Command::Leave { leaving });
     }
-    assert_eq!(bench.state.gone.len(), 9);
+    assert_eq!(bench.state.tombstones.len(), 9);
     bench.acquire(&newest('a', 9, 0));
-    assert_eq!(bench.state.gone.len(), 8);
+    assert_eq!(bench.state.tombstones.len(), 8);
 }

@@ -48,7 +48,7 @@ impl Mutex {
             }
             if of != by && away.contains(of) {
                 self.aside.insert(score, member);
-                self.aside_until.insert(of, now_ms + PASSED_MS);
+                self.aside_until.insert(of, now_ms + ASIDE_MS);
                 continue;
             }
             let lease_ms = member.lease_ms();

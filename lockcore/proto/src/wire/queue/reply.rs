@@ -323,14 +323,13 @@ fn all<T>(parts: &[Value<'_>], outcome: impl FnOnce(&str, u64) -> Option<T>) -> 
     reply_of(parts, outcome).map(|(reply, _)| reply)
 }
 
-/// Parses `{ outcome, number, ms to the first end, token, server's time, passed over, more, members
+/// Parses `{ outcome, number, ms to the first end, token, server's time, skipped, more, members
 /// with their ms }`. Also returns the token, shared by all holds.
 fn reply_of<T>(
     parts: &[Value<'_>],
     outcome: impl FnOnce(&str, u64) -> Option<T>,
 ) -> Option<(Reply<T>, Option<FencingToken>)> {
-    let [of, number, first_end, token, clock, passed_over, more, Value::List(grants)] = parts
-    else {
+    let [of, number, first_end, token, clock, skipped, more, Value::List(grants)] = parts else {
         return None;
     };
     let token = optional_token(token)?;
@@ -344,7 +343,7 @@ fn reply_of<T>(
         grants: grants.chunks(2).map(grant).collect::<Option<_>>()?,
         first_end_ms: Some(first_end.integer()?),
         now_us: Some(clock.text()?.parse().ok()?),
-        passed_over: passed_over.integer()?,
+        skipped: skipped.integer()?,
         more: more.integer()? == 1,
     };
     Some((reply, token))

@@ -142,7 +142,7 @@ fn passing_over_costs_no_more_once_five_seconds_are_over() {
     lock.away = "g".into();
     lock.release(&member('a', 1));
     assert_eq!(lock.waiting().len(), 100);
-    lock.pass(PASSED_OVER_MS);
+    lock.pass(SKIPPED_MS);
     lock.release(&member('b', 1));
     assert!(lock.waiting().is_empty());
 }

@@ -211,7 +211,7 @@ impl Walk {
 
     /// Returns true if the member was given up, and its tombstone has not expired.
     fn is_buried(&self, before: &LockState, member: &Party) -> bool {
-        self.buried.contains(member) && before.gone.contains_key(&ours(member))
+        self.buried.contains(member) && before.tombstones.contains_key(&ours(member))
     }
 }
 

@@ -15,9 +15,9 @@ if type(text) == 'string' then
   local size = tonumber(pcall('ZCARD', queue))
   local holder, is_waited = text, string.sub(text, 1, 3) == '+~2'
   if string.sub(text, 1, 3) == '-~2' then
-    local gone = pcall('ZMSCORE', lock_key .. ':gone', unpack(ARGV, 6))
-    is_waited = gone.err == nil
-    for _, ends in ipairs(gone) do
+    local tombstones = pcall('ZMSCORE', lock_key .. ':gone', unpack(ARGV, 6))
+    is_waited = tombstones.err == nil
+    for _, ends in ipairs(tombstones) do
       is_waited = is_waited and not ends
     end
   end

@@ -2,7 +2,7 @@
 -- written, then published: a script that stops on the way has changed nothing.
 
 -- No script blocks the server for long.
-local most_granted, most_looked_at, most_reclaimed, most_gone = $most_granted, $most_looked_at, $most_reclaimed, $most_gone
+local most_granted, most_looked_at, most_reclaimed, most_tombstones = $most_granted, $most_looked_at, $most_reclaimed, $most_tombstones
 -- All permits of a lock together.
 local ALL = $all
 -- How long a flagged lock key outlives the lease, and every other key the latest expiry in it.
@@ -119,7 +119,7 @@ local function is_served(member)
   return is_same and is_of_batch(number_of(member))
 end
 
-local function look_at_gone()
+local function read_tombstones()
   return lowest_of('lock:gone', G) and true
 end
 
@@ -164,7 +164,7 @@ local function in_front(name, numbers)
   local of, tail, members = string.sub(name, 1, $node_colon), string.match(name, '^%d+(:.*)$', $number_at), {}
   for _, number in ipairs(numbers) do
     local member = of .. number .. tail
-    if not (has_gone and call('ZSCORE', G, member)) then
+    if not (has_tombstones and call('ZSCORE', G, member)) then
       members[#members + 1] = { text_of(apart.front + #members), member }
     end
   end
@@ -178,7 +178,7 @@ local function put_aside(name, numbers)
   for number in string.gmatch(numbers, '%d+') do
     all[#all + 1] = number
   end
-  if all[1] and is_patient(of) and read('lock:passed', 'ZCARD', passed .. of) then
+  if all[1] and is_patient(of) and read('lock:passed', 'ZCARD', aside_keys .. of) then
     for _, one in ipairs(in_front(name, all)) do
       add(apart.aside, of, one[1])
       add(apart.aside, of, one[2])
@@ -192,7 +192,7 @@ local function look()
   local head, score = lowest_of('lock:queue', Q)
   local _, ending = lowest_of('lock:holds', H)
   has_reduced = lowest_of('lock:reduced', R) and true
-  has_gone = mark == '-' and look_at_gone()
+  has_tombstones = mark == '-' and read_tombstones()
   if foreign_key then
     return
   end
@@ -203,7 +203,7 @@ local function look()
   end
   size = head and call('ZCARD', Q) or 0
   if whole then
-    used, token, is_stray, has_reduced = ALL, nil, ending or has_reduced, false
+    used, token, has_stale_holds, has_reduced = ALL, nil, ending or has_reduced, false
   else
     hold_count, first_end = ending and call('ZCARD', H) or 0, ending
     heal()
@@ -276,7 +276,7 @@ local function take_any(member)
     end
     return is_there
   end
-  if is_stray or is_taken[member] or not call('ZSCORE', H, member) then
+  if has_stale_holds or is_taken[member] or not call('ZSCORE', H, member) then
     return false
   end
   take_hold(member, call('ZSCORE', R, member))
@@ -374,11 +374,11 @@ local function each_waiting()
 end
 
 -- Sets a member aside with the score, out of the way of the others.
-local function pass_over(of, member, score)
+local function skip(of, member, score)
   take_out(member)
-  passed_over = passed_over + 1
+  skipped = skipped + 1
   if not apart.aside[of] then
-    read('lock:passed', 'ZCARD', passed .. of)
+    read('lock:passed', 'ZCARD', aside_keys .. of)
   end
   add(apart.aside, of, score)
   add(apart.aside, of, member)
@@ -432,7 +432,7 @@ local function advance()
       end
       if not connected[of] then
         -- Whether the demand fits or not: a dead writer must not block the readers behind it.
-        pass_over(of, member, score)
+        skip(of, member, score)
       elseif used + weight > limit then
         return false
       elseif granted == most_granted then
@@ -492,7 +492,7 @@ local function publish(kind, messages)
 end
 
 local function write_holds()
-  if is_stray then
+  if has_stale_holds then
     call('DEL', H, R)
   end
   -- Added before others are removed, so that the key with its TTL does not vanish in between.
@@ -518,15 +518,15 @@ local function write_queue(newcomers)
   end
   for _, of in ipairs(apart.aside) do
     -- A late acquire has queued a member at the end while it was aside: the first score counts.
-    call('ZADD', passed .. of, 'LT', unpack(apart.aside[of]))
-    call('PEXPIRE', passed .. of, '$passed_ms')
+    call('ZADD', aside_keys .. of, 'LT', unpack(apart.aside[of]))
+    call('PEXPIRE', aside_keys .. of, '$aside_ms')
   end
-  write_all('ZREM', passed .. node, apart.unpassed)
-  if gone[1] then
-    write_all('ZADD', G, gone)
+  write_all('ZREM', aside_keys .. node, apart.no_longer)
+  if tombstones[1] then
+    write_all('ZADD', G, tombstones)
     -- The oldest go: expired tombstones, and those beyond the limit after superseding.
     local ended = #call('ZRANGEBYSCORE', G, '-inf', now, 'LIMIT', 0, most_reclaimed)
-    local beyond = superseded[1] and call('ZCARD', G) - most_gone or 0
+    local beyond = superseded[1] and call('ZCARD', G) - most_tombstones or 0
     local swept = math.min(math.max(ended, beyond), most_reclaimed)
     if swept > 0 then
       call('ZREMRANGEBYRANK', G, 0, swept - 1)
@@ -561,7 +561,7 @@ local function write_shared(new_mark)
 end
 
 local function write_lock_key()
-  local new_mark = has_gone and '-' or size > 0 and '+' or ''
+  local new_mark = has_tombstones and '-' or size > 0 and '+' or ''
   if whole then
     -- The flag stays while this member holds: it may report more than there is.
     local is_stronger = mark == '' or new_mark == '-'
@@ -609,5 +609,5 @@ local function tell(outcome, number)
     local _, ending = lowest_of('lock:holds', H)
     left = ending and math.max(ending - now, 1) or 0
   end
-  return { asked, outcome, number, left, issued or token or false, clock, passed_over, more, grants }
+  return { asked, outcome, number, left, issued or token or false, clock, skipped, more, grants }
 end

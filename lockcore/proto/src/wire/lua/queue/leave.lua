@@ -32,16 +32,16 @@ for i = 5, #ARGV, 2 do
   members[#members + 1] = ARGV[i]
   was_served[#members] = ARGV[i + 1] > '1'
   if ARGV[i + 1] % 2 == 1 then
-    gone[#gone + 1] = text_of(now + $tombstone_ms)
-    gone[#gone + 1] = ARGV[i]
+    tombstones[#tombstones + 1] = text_of(now + $tombstone_ms)
+    tombstones[#tombstones + 1] = ARGV[i]
   end
 end
 look()
-if gone[1] then
-  look_at_gone()
-  has_gone = true
+if tombstones[1] then
+  read_tombstones()
+  has_tombstones = true
 end
-local asides = read('lock:passed', 'ZMSCORE', passed .. node, unpack(members))
+local asides = read('lock:passed', 'ZMSCORE', aside_keys .. node, unpack(members))
 if foreign_key then
   return foreign_key
 end
@@ -54,7 +54,7 @@ for i, member in ipairs(members) do
   end
   if (asides[i] or apart.scores[member]) and not is_back[member] then
     is_back[member], was_waiting = true, true
-    apart.unpassed[#apart.unpassed + 1] = member
+    apart.no_longer[#apart.no_longer + 1] = member
   end
   if whole and batch ~= '' and is_served(member) then
     -- The others keep the hold, even if it has this member's name.

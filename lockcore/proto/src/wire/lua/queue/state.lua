@@ -4,7 +4,7 @@
 -- variables among all others, and for this many that costs more than everything else.
 
 local Q, H, R, G = lock_key .. ':queue', lock_key .. ':holds', lock_key .. ':reduced', lock_key .. ':gone'
-local patience, passed = lock_key .. ':patience:', lock_key .. ':passed:'
+local patience, aside_keys = lock_key .. ':patience:', lock_key .. ':passed:'
 -- What the request is about: the first member, or only the lock.
 local asked = ARGV[5] or lock_key
 --#include clock
@@ -19,18 +19,18 @@ local batch = ''
 -- The shared holds: sum, token, number of holds, and first expiry.
 local used, token, hold_count, first_end = 0, nil, 0, nil
 -- The number of waiters, and whether there are tombstones or reduced weights.
-local size, has_gone, has_reduced = 0, false, false
+local size, has_tombstones, has_reduced = 0, false, false
 -- There are shared holds next to a lock: the lock key was lost while they were held.
-local is_stray = false
+local has_stale_holds = false
 -- The counter to write, if any, and the last issued token.
 local count, issued
 -- Pending writes: sorted sets with scores in front, and members to remove.
-local held, taken, reduced, unreduced, out, gone = {}, {}, {}, {}, {}, {}
+local held, taken, reduced, unreduced, out, tombstones = {}, {}, {}, {}, {}, {}
 -- Members apart from the queue: those to set aside, and their scores; those that return, each
 -- behind the score; those no longer aside. Also the first score in front of the queue, and the
 -- member whose exclusive lease has ended, with the batch. A single table, because a function may
 -- use at most 60 variables of enclosing functions.
-local apart = { aside = {}, scores = {}, returned = {}, unpassed = {} }
+local apart = { aside = {}, scores = {}, returned = {}, no_longer = {} }
 local is_raised, is_queue_kept = false, false
 -- At most shared holds are renewed: then the flag in their lock key stays.
 local is_renewal = false
@@ -40,7 +40,7 @@ local is_out, is_back, is_taken, is_granted, is_held = {}, {}, {}, {}, {}
 -- The latest expiry of anything to write.
 local latest = 0
 -- The reply, and the messages to other nodes: the nodes in order, and the parts for each.
-local grants, passed_over, more = {}, 0, 0
+local grants, skipped, more = {}, 0, 0
 local told, revoked, superseded = {}, {}, {}
 -- The reply if a key under one of our names belongs to another program, or if a primary's epoch is
 -- over: nothing is written.

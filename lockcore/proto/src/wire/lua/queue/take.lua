@@ -6,7 +6,7 @@
 
 asked = members[1]
 look()
-local is_gone = has_gone and read('lock:gone', 'ZMSCORE', G, unpack(members)) or {}
+local has_tombstone = has_tombstones and read('lock:gone', 'ZMSCORE', G, unpack(members)) or {}
 if foreign_key then
   return foreign_key
 end
@@ -104,13 +104,13 @@ local function supersede(older)
   for _, member in ipairs(older) do
     local of, number = parse(member)
     take_out(member)
-    gone[#gone + 1] = text_of(now + $tombstone_ms)
-    gone[#gone + 1] = member
+    tombstones[#tombstones + 1] = text_of(now + $tombstone_ms)
+    tombstones[#tombstones + 1] = member
     add(superseded, of, number)
   end
   if older[1] then
-    look_at_gone()
-    has_gone = true
+    read_tombstones()
+    has_tombstones = true
   end
   -- Members behind a head that has left may fit.
   if older[1] and not whole then
@@ -166,7 +166,7 @@ end
 local function take(i, member)
   if is_granted[member] then
     return 'granted'
-  elseif is_gone[i] then
+  elseif has_tombstone[i] then
     return 'refused'
   elseif whole then
     return is_served(member) and told_again(member, whole_left) or wait(member, scores[i])
@@ -175,8 +175,8 @@ local function take(i, member)
   if i == 1 and not lock_key_value and weight == ALL then
     -- Only the lock key counts: without it there is nothing else, unless another program deleted
     -- it. The members behind the first check the rest.
-    used, has_gone, size = 0, false, members[2] and size or 0
-    is_stray = members[2] and (hold_count > 0 or has_reduced)
+    used, has_tombstones, size = 0, false, members[2] and size or 0
+    has_stale_holds = members[2] and (hold_count > 0 or has_reduced)
     hold_count, token, has_reduced = 0, nil, false
     return grant_lease(member, weight, lease)
   end
@@ -208,16 +208,16 @@ local function take(i, member)
   return wait(member, scores[i])
 end
 
-local outcomes, numbers, is_all_gone, is_any_granted = {}, {}, true, false
+local outcomes, numbers, all_have_tombstones, is_any_granted = {}, {}, true, false
 for i, member in ipairs(members) do
   outcomes[i] = take(i, member)
-  is_all_gone = is_all_gone and outcomes[i] == 'refused' and is_gone[i]
+  all_have_tombstones = all_have_tombstones and outcomes[i] == 'refused' and has_tombstone[i]
   is_any_granted = is_any_granted or outcomes[i] == 'granted'
 end
 if foreign_key then
   return foreign_key
 end
-if not is_all_gone then
+if not all_have_tombstones then
   write(newcomers[1] or is_any_granted, newcomers)
   if is_swept then
     -- The key was not there, so it belongs to no other program.

@@ -24,7 +24,7 @@ return (function()
 local members = { unpack(ARGV, 5) }
 look()
 -- Without members, a node that has read `more` continues.
-local asides = members[1] and read('lock:passed', 'ZMSCORE', passed .. node, unpack(members))
+local asides = members[1] and read('lock:passed', 'ZMSCORE', aside_keys .. node, unpack(members))
 if foreign_key then
   return foreign_key
 end
@@ -55,12 +55,12 @@ for i, member in ipairs(members) do
     if (asides[i] or apart.scores[member]) and not is_back[member] then
       is_back[member] = true
       apart.returned[#apart.returned + 1] = { apart.scores[member] or asides[i], member }
-      apart.unpassed[#apart.unpassed + 1] = member
+      apart.no_longer[#apart.no_longer + 1] = member
       size = scores[i] and size or size + 1
     end
   else
     local keeps_newest = string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == $node_colon
-    letters[i] = has_gone and keeps_newest and call('ZSCORE', G, member) and 'd' or 'g'
+    letters[i] = has_tombstones and keeps_newest and call('ZSCORE', G, member) and 'd' or 'g'
   end
 end
 table.sort(apart.returned, function(a, b)

@@ -16,9 +16,9 @@ local is_held = (mark == '+' or mark == '-')
 if is_held and call('PTTL', lock_key) > $margin_ms then
   local queue = lock_key .. ':queue'
   local head = pcall('ZRANGE', queue, '0', '0')[1]
-  local gone = mark == '-' and pcall('ZCARD', lock_key .. ':gone') or 0
+  local tombstones = mark == '-' and pcall('ZCARD', lock_key .. ':gone') or 0
   -- The flag stays while there are tombstones.
-  if gone == 0 then
+  if tombstones == 0 then
     mark = '+'
   end
   -- All waiters have left. Shared holds next to a lock stem from a lost lock key: the long path
@@ -27,7 +27,7 @@ if is_held and call('PTTL', lock_key) > $margin_ms then
     return call('DEL', lock_key)
   end
   local lease, most
-  if head and type(gone) == 'number' then
+  if head and type(tombstones) == 'number' then
     lease, most = string.match(head, '^:%d+:([1-9]%d*):w(/?%d*):', $node_colon)
     lease = (most == '' or most and string.sub(most, 1, 1) == '/') and tonumber(lease)
   end

@@ -1,11 +1,11 @@
 //! Waiters without a connected node when their turn comes, while a tool subscribes to everything.
 
-use lock_tests::{eventually, passed_key};
+use lock_tests::{aside_key, eventually};
 
 use crate::common::{LONG, SOON, connected, granted, held, listens, queue, queued, release, setup};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_who_was_passed_over_keeps_its_position_and_gets_its_turn() {
+async fn a_waiter_who_was_skipped_keeps_its_position_and_gets_its_turn() {
     let mut setup = setup().await;
     let _watcher = setup.watched().await;
     let near = setup.direct().await;
@@ -24,7 +24,7 @@ async fn a_waiter_who_was_passed_over_keeps_its_position_and_gets_its_turn() {
 
     // The skipped member is out of the way of the others.
     assert_eq!(queue(&mut setup.redis, "k").await, places[2..]);
-    let aside = passed_key("k", far.node().as_str());
+    let aside = aside_key("k", far.node().as_str());
     assert!((1..=15_000).contains(&setup.redis.pttl(&aside).await), "it ends");
 
     setup.proxy.accept();
@@ -43,7 +43,7 @@ async fn a_waiter_who_was_passed_over_keeps_its_position_and_gets_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_who_stays_away_after_being_passed_over_is_forgotten_after_fifteen_seconds() {
+async fn a_waiter_who_stays_away_after_being_skipped_is_forgotten_after_fifteen_seconds() {
     let mut setup = setup().await;
     let _watcher = setup.watched().await;
     let near = setup.direct().await;
@@ -58,7 +58,7 @@ async fn a_waiter_who_stays_away_after_being_passed_over_is_forgotten_after_fift
     let waiting = queued(&near, "k", LONG, &mut setup.redis).await;
     assert_eq!(queue(&mut setup.redis, "k").await.len(), 1, "nobody walks over it again");
     let redis = &mut setup.redis;
-    let aside = passed_key("k", far.node().as_str());
+    let aside = aside_key("k", far.node().as_str());
     eventually("it is forgotten", SOON, async || !redis.exists(&aside).await).await;
     setup.proxy.accept();
     eventually("its loss is counted", SOON, async || far.status().positions_lost == 1).await;
