@@ -9,8 +9,8 @@
 //!
 //! - *Ambiguity.* An acquire without a response may still run later. So the member is never just
 //!   dropped: the node either sends the acquire again, or the member leaves with a tombstone.
-//! - *Anchor.* A lease is counted from the moment when the request was sent. A grant that arrives as
-//!   a message has no request. It is newer than the last response that reported the member as
+//! - *Anchor.* A lease is counted from the moment when the request was sent. A grant that arrives
+//!   as a message has no request. It is newer than the last response that reported the member as
 //!   waiting, so it is counted from the request for that response. If two copies of the acquire may
 //!   have run, the message may report a grant that has expired since. Then a renewal shows whether
 //!   the lock is held.
@@ -90,8 +90,8 @@ use crate::terms::WhenBusy;
 use crate::token::FencingToken;
 use crate::{Acquired, Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
-/// Maximum number of attempts and holds that one event handles, so that other tasks get the mutex
-/// of the table in between.
+/// Maximum number of attempts and holds that one event handles, so that other tasks get the table's
+/// mutex in between.
 const MAX_AT_ONCE: usize = 256;
 /// Maximum number of attempts and holds that one tick after a reconnect schedules for a request, so
 /// that requests scheduled earlier are sent first.
@@ -165,7 +165,7 @@ pub struct Counts {
     pub positions_lost: u64,
 }
 
-/// The outcome of an attempt, for the caller.
+/// An attempt's outcome, for the caller.
 #[derive(Debug)]
 pub enum Outcome {
     /// There is no outcome yet. The caller is woken when there may be one.
@@ -174,7 +174,7 @@ pub enum Outcome {
     Granted {
         /// The id of the member that holds the lock.
         number: u64,
-        /// The fencing token of this hold.
+        /// This hold's fencing token.
         token: FencingToken,
         /// When the hold began, by the node's time.
         since: Moment,
@@ -185,7 +185,7 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-/// What a guard's release leaves to do.
+/// What the caller still has to do to release a guard's hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivenBack {
     /// The caller must send this request to the server.
@@ -359,7 +359,7 @@ impl<P: Mirror> Core<P> {
         Some((attempt, ask))
     }
 
-    /// Returns true if the first acquire of an attempt is in flight and [`take`](Self::take) has no
+    /// Returns true if an attempt's first acquire is in flight and [`take`](Self::take) has no
     /// outcome yet.
     pub fn is_asking(&self, attempt: u64) -> bool {
         self.table.get(attempt << ROUND_BITS).is_some_and(|entry| {
@@ -382,8 +382,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Takes the outcome of an attempt. If the lock was granted, the caller must release it from
-    /// now on.
+    /// Takes an attempt's outcome. If the lock was granted, the caller must release it from now on.
     pub fn take(&mut self, attempt: u64) -> Outcome {
         let now = self.now;
         let Some(number) = self.current(attempt) else {
@@ -457,7 +456,7 @@ impl<P: Mirror> Core<P> {
         self.commands.why_down()
     }
 
-    /// Releases the hold of a guard. The caller sends the request in the result, if there is one.
+    /// Releases a guard's hold. The caller sends the request in the result, if there is one.
     pub fn release(&mut self, number: u64) -> GivenBack {
         self.begin_release(number, None, true)
     }
@@ -606,7 +605,7 @@ impl<P: Mirror> Core<P> {
                 self.table.touch_by(&lock, self.now + lines::TOUCH_RETRY);
                 self.push(Effect::Observe(Note::TouchFailed { lock, error: error.clone() }));
             }
-            // The caller retries, or releases the hold.
+            // The caller retries the request or releases the hold, so only the batch is updated.
             Command::Reduce { member, .. } => self.batch_cut(member, Err(error), self.now),
             Command::ForceRelease { .. } | Command::Inspect { .. } => {}
         }
@@ -616,7 +615,7 @@ impl<P: Mirror> Core<P> {
     pub fn heard(&mut self, event: Event) {
         match event {
             Event::Granted { token, grants } => {
-                // An unknown member has left, and the leave hands off the lock.
+                // A member that is not in the table has left, and its leave hands off the lock.
                 for (number, left_ms) in grants {
                     self.granted(number, token, left_ms, GrantSource::Message);
                 }
@@ -690,7 +689,7 @@ impl<P: Mirror> Core<P> {
         *self.table.counts()
     }
 
-    /// Returns the time of the last response from the store.
+    /// Returns the last response's time from the store.
     pub fn last_success(&self) -> Moment {
         self.last_success
     }

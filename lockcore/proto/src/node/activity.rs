@@ -45,7 +45,7 @@ impl<P: Mirror> Core<P> {
             }
             let (stage, since) = match &entry.state {
                 State::Held(lease) | State::Offered(lease) => (Stage::Holding, lease.since),
-                // A lost batch hold belongs to no guard.
+                // A lost batch hold is not shown, because it belongs to no guard.
                 State::Lost { since } if !self.batches.contains(*number) => (Stage::Lost, *since),
                 _ if entry.is_attempt() && entry.caller == Caller::Waits => {
                     (Stage::Waiting, entry.started)

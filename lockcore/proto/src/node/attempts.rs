@@ -1,4 +1,4 @@
-//! Attempts before they hold a lock: sent in order, queued, backing off, retried, and cancelled.
+//! Attempts without a lock yet: how they are sent, queued, retried after errors, and cancelled.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use crate::node::effect::{Ask, Effect, Note, Way};
 use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
 use crate::{Acquired, Command, Mode};
 
-/// The number of member ids per attempt.
+/// The number of member ids per attempt. Each lost queue position uses one.
 const ROUNDS: u64 = 1 << ROUND_BITS;
-/// The error when an attempt runs out of member ids.
+/// The error text for an attempt that has used all its member ids.
 const TOO_OFTEN: &str = "the request lost its queue position 4095 times: the store loses keys, or \
     the request is polled too rarely";
 
-/// Attempts backing off are retried after this time although both connections are up,
+/// Pause before an attempt that failed is retried although both connections are up.
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);
-/// then after twice this time, and so on up to this maximum.
+/// Maximum pause between two retries. The pause doubles with each retry until then.
 pub(super) const LAST_RETRY: Duration = Duration::from_secs(2);
 
 impl<P: Mirror> Core<P> {
-    /// Returns an attempt's acquire, or `None` if the attempt is backing off because no grant could
-    /// reach it.
+    /// Returns the acquire for an attempt, to be sent now. `None` if the subscription is down,
+    /// because no grant could arrive: then the attempt backs off.
     pub(super) fn acquire(&mut self, number: u64, background: bool) -> Option<Ask> {
         let entry = self.table.get(number)?;
         if let (Mode::Wait, Some(error)) = (entry.mode, self.subscription.why_down()) {
@@ -38,7 +38,7 @@ impl<P: Mirror> Core<P> {
             queue_limit: options.queue_limit,
         };
         let ask = Ask { way, ..self.request(lock.clone(), command, background) };
-        // A new attempt is already in this state.
+        // A new attempt is already in the state `Asking`.
         if !matches!(state, State::Asking { .. }) {
             self.table.change(number, |entry| {
                 let error = match &entry.state {
@@ -51,16 +51,16 @@ impl<P: Mirror> Core<P> {
         Some(ask)
     }
 
-    /// Returns an attempt's first acquire. It counts as the caller's, even if another task sends
-    /// it.
+    /// Returns an attempt's first acquire, to be sent now. It is counted among the callers'
+    /// acquires in flight, even if another task sends it.
     pub(super) fn ask(&mut self, number: u64) -> Option<Ask> {
         let ask = self.acquire(number, false)?;
         self.table.traffic(ask.lane).asking += 1;
         Some(ask)
     }
 
-    /// Like [`ask`](Self::ask), for an attempt not sent when it began: other attempts may have
-    /// begun since.
+    /// Returns an attempt's first acquire, like [`ask`](Self::ask), if it was not sent when the
+    /// attempt began. If no other acquire of the lock is pending, it may take the fast path.
     fn ask_in_its_turn(&mut self, number: u64) -> Option<Ask> {
         let Entry { lock, member, .. } = self.table.get(number)?;
         if self.table.is_asked_for_once(lock) {
@@ -70,7 +70,8 @@ impl<P: Mirror> Core<P> {
         self.ask(number)
     }
 
-    /// Sends the acquires that had no room, in the order of arrival.
+    /// Sends the acquires in a lane that had no room before, in the order of arrival. Handles at
+    /// most `budget` members, and returns the unused part of this number.
     pub(super) fn ask_in_turn(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_ask(self.table.lane(lane)) > 0
@@ -90,14 +91,15 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Retries attempts backing off, in the order of arrival.
+    /// Retries the attempts in a lane that are backing off, in the order of arrival. Handles at
+    /// most `budget` members, and returns the unused part of this number.
     pub(super) fn ask_again(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_repeat(self.table.lane(lane)) > 0
             && let Some(number) = self.table.lane(lane).parked.first().copied()
         {
-            // Without a subscription, the attempt would back off again at once, until the
-            // connection is back.
+            // Without a subscription the attempt would back off again at once, so retries wait
+            // until the connection is back.
             if !self.is_up() && self.table.entries()[&number].mode == Mode::Wait {
                 self.table.traffic(lane).retry_at = None;
                 return budget;
@@ -125,7 +127,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles a member's outcome in an acquire.
+    /// Handles the outcome that the response to an acquire reports for a member.
     pub(super) fn acquired(
         &mut self,
         ask: &Ask,
@@ -135,17 +137,17 @@ impl<P: Mirror> Core<P> {
     ) {
         let Some(number) = self.table.answered(member, self.now) else { return };
         match outcome {
-            // The grant is in the reply's list of grants.
+            // The reply also contains the grant, which is handled separately.
             Acquired::Granted => {}
             Acquired::Queued { position } => {
                 self.queued(number, ask, position, first_end_ms);
             }
-            // A grant has overtaken this response.
+            // A grant has overtaken this response, so the refusal is out of date.
             _ if self.is_in_batch(number) => {}
             Acquired::Busy => self.finish(number, Refusal::Busy),
             Acquired::Full { waiting } => self.finish(number, Refusal::Full(waiting)),
             Acquired::Refused if member.keeps_newest() => self.superseded(number),
-            // The tombstone is ours: this member id is useless now.
+            // This node left the tombstone itself, so the member id is useless now.
             Acquired::Refused => self.position_lost(number),
             Acquired::NotServed { may_hold } => self.not_served(number, may_hold),
         }
@@ -162,13 +164,13 @@ impl<P: Mirror> Core<P> {
         let is_poked = match entry.state {
             State::Asking { poked, .. } => poked,
             State::Parked { .. } => false,
-            // A grant has overtaken this response.
+            // A grant has overtaken this response, so the member does not wait.
             _ => return,
         };
         let wants = entry.caller == Caller::Waits;
         let of = entry.mirror.clone();
         let position = position.saturating_sub(self.done_in_batch(&ask.lock));
-        // Under the table's mutex, so that an older position never replaces a newer position.
+        // Written under the table's mutex, so that an older position never replaces a newer one.
         of.queued(position);
         self.table.change(number, |entry| {
             entry.state = State::Waiting;
@@ -190,7 +192,7 @@ impl<P: Mirror> Core<P> {
         });
         let entry = &self.table.entries()[&number];
         if !matches!(entry.state, State::Asking { .. }) {
-            // A grant came first.
+            // A grant has overtaken the error, so the attempt goes on.
             return;
         }
         if entry.caller == Caller::Waits && error.is_transient() {
@@ -199,8 +201,8 @@ impl<P: Mirror> Core<P> {
         self.finish(number, Refusal::Store(error.clone()));
     }
 
-    /// Ends an attempt without a lock. The member is not in the queue, but another copy of the
-    /// acquire may still find the lock free.
+    /// Ends an attempt without a lock, and sets the refusal for its caller. The member is not in
+    /// the queue, but another acquire copy may still find the lock free.
     pub(super) fn finish(&mut self, number: u64, refusal: Refusal) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -216,15 +218,16 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(note));
     }
 
-    /// The server has removed a waiter from the queue in favor of a newer waiter. A member granted
-    /// since was still queued on the granting server, which has taken over: the grant stays.
+    /// Handles the report that the server removed this waiter from the queue in favour of a newer
+    /// waiter. If the lock was granted to it since, the grant stays: then the server that granted
+    /// it has taken over, and still had it queued.
     pub(super) fn superseded(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
             return;
         }
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
-        // A promoted replica may still have the member queued.
+        // A promoted replica may still have the member in the queue.
         self.remember_release(Some(number), &lock, &member);
         self.finish(number, Refusal::Kind(LockErrorKind::Superseded));
     }
@@ -237,14 +240,15 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Removes an attempt, here and on the server.
+    /// Removes an attempt without a caller here, and lets the member leave the server.
     pub(super) fn withdraw(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
         let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
         let waited = now.since(entry.started);
         match entry.state {
-            // The response will find the attempt withdrawn: a leave must not overtake an acquire.
+            // The response will find the attempt without a caller. A leave sent now could overtake
+            // the acquire.
             State::Asking { .. } => return,
             State::Missed => {
                 self.table.change(number, |entry| entry.state = State::Over);
@@ -263,7 +267,7 @@ impl<P: Mirror> Core<P> {
             }
             State::Offered(_) => drop(self.hand_back(number, Some(now))),
             _ => {
-                // Only the caller was left.
+                // Nothing but the caller was left of the attempt.
                 self.table.change(number, |_| ());
                 return;
             }
@@ -271,8 +275,8 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Cancelled { lock, waited, of }));
     }
 
-    /// The server no longer knows this waiter: the attempt continues in the next round, at the
-    /// tail.
+    /// Handles a lost position: the server does not know this waiter any more. The attempt
+    /// continues in the next round (with the next member id), at the queue's tail.
     pub(super) fn position_lost(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number).filter(|entry| entry.is_attempt()) else {
@@ -283,7 +287,7 @@ impl<P: Mirror> Core<P> {
         self.table.count_lost_position();
         let next = if wants { self.next_round_if_any(number) } else { None };
         self.table.change(number, |entry| {
-            // A withdrawn attempt never learned whether it was queued.
+            // A withdrawn attempt does not know whether it was queued, so it leaves.
             entry.state = if wants { entry.gone(now) } else { entry.leaving(now) };
         });
         self.push(Effect::Observe(Note::PositionLost { lock }));
@@ -292,9 +296,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Continues the attempt under a new member id, like [`next_round`](Self::next_round), or ends
-    /// it here: the id after the last belongs to another attempt. The last id is reserved for the
-    /// first batch member, under whose id the hold is stored.
+    /// Continues the attempt under a new member id, like [`next_round`](Self::next_round). If no id
+    /// is left, ends the attempt with an error and returns `None`. The last id is reserved for a
+    /// batch's first member, whose attempt moves to the next id when the batch takes over its own.
     pub(super) fn next_round_if_any(&mut self, number: u64) -> Option<u64> {
         if number % ROUNDS + 2 < ROUNDS {
             return Some(self.next_round(number));
@@ -307,8 +311,8 @@ impl<P: Mirror> Core<P> {
         None
     }
 
-    /// Continues the attempt under a new member id, with caller and mirror. The old member's state
-    /// stays as it is.
+    /// Continues the attempt under a new member id, with the same caller and mirror. Returns the
+    /// new id. The old member stays in the table, in the same state.
     pub(super) fn next_round(&mut self, number: u64) -> u64 {
         let next = number + 1;
         let moved = self.table.change(number, Entry::take_caller);

@@ -1,4 +1,5 @@
-//! A batch: members of this node with a single hold, granted to them together.
+//! The records of batches: members of this node that were granted a lock together, as a single
+//! hold.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,43 +8,46 @@ use crate::name::LockName;
 use crate::node::moment::Moment;
 use crate::token::FencingToken;
 
-/// A batch's members, beside the entry of the batch hold.
+/// A batch's members. The table has an entry for the batch hold besides.
 #[derive(Debug, Clone)]
 pub(super) struct Batch<P> {
     pub(super) lock: LockName,
-    /// The member ids to release together: the batch hold's id, and the members last listed by the
-    /// server.
+    /// The member ids that are released together. The first is the hold's id, and the others were
+    /// listed by the server.
     pub(super) members: Vec<u64>,
-    /// The members listed by the server as still to be served. Empty once the batch was cut.
+    /// The member ids that the server lists as still to be served. Empty once the batch was cut.
     pub(super) listed: Vec<u64>,
-    /// The member with the lock, or with an offer of it.
+    /// The id of the member that has the lock or an offer of it; `None` in between.
     pub(super) served: Option<u64>,
-    /// The members still to be served, each with a fencing token. Some may be gone.
+    /// The ids of the members still to be served, each with its fencing token. Some may have been
+    /// cancelled.
     pub(super) rest: VecDeque<(u64, FencingToken)>,
-    /// Members that have released the lock, and when, until it is known whether the server still
-    /// had the hold then.
+    /// Guards that have released the lock, each with the time. They wait until it is known whether
+    /// the server still had the hold at that time.
     pub(super) returned: Vec<(Moment, P)>,
-    /// The member id under which the first member's attempt continues, if the caller waits.
+    /// The member id under which the first member's attempt continues; `None` if it had been
+    /// cancelled.
     pub(super) of_first: Option<u64>,
-    /// When the server was last notified about served members.
+    /// The time when served members were last removed from the batch on the server.
     pub(super) told: Moment,
     pub(super) handed_over: bool,
-    /// Whether the server may still list members no longer served: the hold is then released by a
-    /// leave of the other members.
+    /// True if the batch was cut, and the server may still list members that are not in it any
+    /// more. Then the hold is released by a leave of all remaining members.
     pub(super) is_cut: bool,
-    /// Members waiting again since the batch was cut.
+    /// The member ids that wait in the queue again because the batch was cut.
     pub(super) cut: Vec<u64>,
 }
 
 impl<P> Batch<P> {
-    /// Returns how many finished members the server still counts as waiting.
+    /// Returns the number of finished members that the server still counts as waiting.
     pub(super) fn counted_too_many(&self) -> usize {
         let to_serve = self.rest.len() + usize::from(self.served.is_some());
-        // The server counts one listed member as the holder.
+        // The server regards one listed member as the holder.
         self.listed.len() - to_serve.max(1).min(self.listed.len())
     }
 
-    /// Removes the unserved members `waiting`: the hold belongs to the other members from now on.
+    /// Ends the batch for the unserved members `waiting`. The hold belongs to the remaining members
+    /// from now on.
     pub(super) fn cut(&mut self, waiting: &[u64]) {
         self.rest.clear();
         self.listed.clear();
@@ -52,13 +56,15 @@ impl<P> Batch<P> {
         self.is_cut = true;
     }
 
-    /// Returns the served member's id on the server.
+    /// Returns the id under which the server knows the member that is served now; `None` if none
+    /// is.
     pub(super) fn served_as(&self) -> Option<u64> {
         let (served, first) = (self.served?, *self.members.first()?);
         Some(if self.of_first == Some(served) { first } else { served })
     }
 
-    /// Returns the listed members no longer served, by their ids on the server.
+    /// Returns the member ids that the server lists although they are done, as the server knows
+    /// them.
     pub(super) fn done(&self) -> impl Iterator<Item = u64> {
         let first = self.members.first().copied();
         let ours = move |number: &u64| match self.of_first {
@@ -73,43 +79,45 @@ impl<P> Batch<P> {
     }
 }
 
-/// Returns the member ids to release together: the hold's id, then the other members.
+/// Returns the ids of the members to release together: the hold's id `first`, then the other ids.
 pub(super) fn members_of(first: u64, numbers: &[u64]) -> Vec<u64> {
     let others = numbers.iter().copied().filter(|number| *number != first);
     std::iter::once(first).chain(others).collect()
 }
 
-/// A batch as the server reports it.
+/// A batch, as a reply or a message reports it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReportedBatch<'a> {
-    /// The lock, and the member by which the hold is named. A message contains neither: the first
-    /// id then names the hold.
+    /// The lock, and the member under which the server stores the hold. A message contains neither;
+    /// then the first id names the hold.
     pub(super) hold: Option<(&'a LockName, &'a Member)>,
-    /// The members whose acquires this reply answers.
+    /// The members whose acquires are answered by the reply; empty in a message.
     pub(super) answered: &'a [Member],
-    /// The member ids in order.
+    /// The ids of the batch members, in the order in which they are served.
     pub(super) numbers: &'a [u64],
     /// The first member's fencing token.
     pub(super) token: FencingToken,
-    /// Milliseconds left on the lease.
+    /// Milliseconds until the hold expires.
     pub(super) left_ms: u64,
 }
 
 impl ReportedBatch<'_> {
-    /// Returns whether this reply answers the member's acquire.
+    /// Returns true if the reply answers the member's acquire with this id.
     pub(super) fn answers(&self, number: u64) -> bool {
         self.answered.iter().any(|member| member.number() == number)
     }
 }
 
-/// A node's batches. Empty while no batch is granted, so that a single member's hold costs no more.
+/// All batches of a node. It allocates nothing before a batch is granted, so a hold outside a batch
+/// costs no more.
 #[derive(Debug, Clone)]
 pub(super) struct Batches<P> {
-    /// By batch hold id, until the server has confirmed the release.
+    /// The batches by the id of their holds. A batch stays until the server has acknowledged the
+    /// release.
     by_hold: BTreeMap<u64, Batch<P>>,
-    /// Each lock's last batch hold, by id.
+    /// The id of the last batch hold for each lock.
     by_lock: BTreeMap<LockName, u64>,
-    /// Each member's batch hold, while the member is served or still to be served.
+    /// Each batch member that is served or still to be served, with the id of its batch hold.
     holds: BTreeMap<u64, u64>,
 }
 
@@ -118,7 +126,7 @@ impl<P> Batches<P> {
         Self { by_hold: BTreeMap::new(), by_lock: BTreeMap::new(), holds: BTreeMap::new() }
     }
 
-    /// Asserts that the batches and their indices agree.
+    /// Panics if the batches and their indices do not agree.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         for (lock, first) in &self.by_lock {
@@ -134,7 +142,8 @@ impl<P> Batches<P> {
             let is_both = batch.rest.iter().any(|(number, _)| served == Some(*number));
             assert!(!is_both, "{served:?} is served, and to be served");
             if let Some(served) = served {
-                // A leaked guard has left the hold, and ends with the batch.
+                // A leaked guard does not belong to the hold any more, but stays in the record
+                // until the batch ends.
                 let hold = self.holds.get(&served);
                 assert!(hold.is_none_or(|hold| hold == first), "{served} is served elsewhere");
             }
@@ -158,12 +167,12 @@ impl<P> Batches<P> {
         self.by_hold.get_mut(&first)
     }
 
-    /// Returns whether this id is a batch hold's.
+    /// Returns true if this member id is the id of a batch hold.
     pub(super) fn contains(&self, first: u64) -> bool {
         self.by_hold.contains_key(&first)
     }
 
-    /// Returns the lock's last batch hold, by id.
+    /// Returns the id of this lock's last batch hold; `None` without a batch.
     pub(super) fn of_lock(&self, lock: &LockName) -> Option<u64> {
         self.by_lock.get(lock).copied()
     }
@@ -173,8 +182,7 @@ impl<P> Batches<P> {
         self.by_hold.insert(first, batch);
     }
 
-    /// Removes and returns the batch whose hold has this member id. The hold itself remains, as an
-    /// ordinary hold.
+    /// Removes and returns the record of a batch. The hold stays in the table, as an ordinary hold.
     pub(super) fn remove(&mut self, first: u64) -> Option<Batch<P>> {
         if self.by_hold.is_empty() {
             return None;
@@ -186,17 +194,18 @@ impl<P> Batches<P> {
         Some(batch)
     }
 
-    /// Returns the batch hold (by id) under which a member is served, or will be.
+    /// Returns the id under which the server stores the batch that contains this member; `None` if
+    /// the member is in no batch.
     pub(super) fn hold_of(&self, member: u64) -> Option<u64> {
         self.holds.get(&member).copied()
     }
 
-    /// Adds the member to the batch of this hold.
+    /// Records that `member` belongs to the batch whose hold has the id `first`.
     pub(super) fn join(&mut self, member: u64, first: u64) {
         self.holds.insert(member, first);
     }
 
-    /// Removes the member from any batch.
+    /// Records that `member` belongs to no batch any more.
     pub(super) fn leave(&mut self, member: u64) {
         self.holds.remove(&member);
     }

@@ -3,22 +3,23 @@
 //!
 //! # Implementation notes
 //!
-//! - The server stores the hold under the batch's first member. The entry with that id becomes the
-//!   batch hold: it is renewed, lost and released as such. The first member's attempt continues
-//!   under a next-round id, never sent to the server.
+//! - The server stores the hold under the batch's first member. Here, the entry with that id
+//!   becomes the batch hold: it is renewed, lost and released as such. The first member's attempt
+//!   continues under the next id, which is never sent to the server.
 //! - A member is offered the lock only after the previous member has released it or the previous
-//!   offer has expired, and with at least half a claim left: otherwise the hold is renewed first.
-//! - A guard is certain for as long as the batch hold: the guard's lease is a copy and follows the
-//!   hold's.
-//! - Cancelled members and members with expired offers are skipped without a command. A leave takes
-//!   a member out of the batch, on the server as on the node, and never releases the other members'
-//!   hold: the batch is released once, after the last member, by the hold's name. Where an acquire
-//!   copy may still run, the release is a leave of all members, to write the tombstones as well.
+//!   offer has expired. At least half a claim must be left; otherwise the hold is renewed first.
+//! - A guard is certain for as long as the batch hold, because its lease is a copy that is extended
+//!   together with the hold.
+//! - Cancelled members and members with expired offers are skipped without a command. A leave
+//!   removes a member from the batch, on the server as on the node, and never ends the other
+//!   members' hold. The hold is released once, after the last member, under the first member's
+//!   name. If a copy of an acquire may still run, this release is a leave of all members, to write
+//!   tombstones as well.
 //! - A lost hold is offered to no further member. Unserved members wait again under their own ids.
-//!   An unserved first member, after a cut (`cut_batch`), requests the lock in the next round.
-//! - A member releasing the lock in mid-batch learns whether the hold still existed from the
-//!   response to the first renewal or release sent afterwards. Only one renewal is in flight at a
-//!   time, so the response serves all members that have released meanwhile.
+//!   After a cut (`cut_batch`), an unserved first member requests the lock in the next round.
+//! - A member that releases the lock before the batch has ended learns later whether the hold still
+//!   existed: from the response to the first renewal or release sent afterwards. Only one renewal
+//!   is in flight at a time, so the response serves all members that have released meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
@@ -38,9 +39,9 @@ use crate::terms::Renewal;
 use crate::token;
 use crate::{Command, Demand, Grant, Leaving, Mode, Released};
 
-/// A lock's whole weight, left unchanged by a leak.
+/// An exclusive hold's weight, for a request that does not lower it.
 const ALL_WEIGHT: NonZeroU32 = NonZeroU32::new(crate::ALL).expect("the number is not zero");
-/// Minimum time between two notifications to the server about served batch members.
+/// Minimum time between two requests that remove served members from a batch on the server.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
 impl<P: Mirror> Core<P> {
@@ -54,41 +55,43 @@ impl<P: Mirror> Core<P> {
         self.table.get(number).is_some_and(|entry| matches!(entry.state, State::InBatch))
     }
 
-    /// Returns whether this member's id is a batch hold's.
+    /// Returns true if the server stores a batch hold under this member.
     pub(super) fn is_batch(&self, member: &Member) -> bool {
         self.batches.contains(member.number()) && member.is_of(&self.node)
     }
 
-    /// Returns whether such an attempt may be served in a batch.
+    /// Returns true if an attempt with this request may be served in a batch.
     pub(super) fn is_for_batch(&self, Request { options, mode, demand, .. }: &Request) -> bool {
         if self.rules.batch_limit < 2 {
             return false;
         }
-        // A hold with an end of its own ends for a single holder, so it is served alone.
+        // A hold with a fixed end would end for all later members of the batch, so it is served
+        // alone.
         let ends_by_itself = options.renewal == Renewal::Fixed || options.max_hold.is_some();
         *demand == Demand::EXCLUSIVE && *mode == Mode::Wait && !ends_by_itself
     }
 
-    /// Returns whether the member is gone once `leaving` have left; a batch hold is gone once all
-    /// its members have left.
+    /// Returns true if the member's hold is over once the members in `leaving` have left. A batch
+    /// hold is over once all its members have left.
     pub(super) fn leaves_with(&self, member: &Member, leaving: &[Leaving]) -> bool {
         let leaves = |number: &u64| leaving.iter().any(|one| one.member.number() == *number);
         let batch = self.batches.get(member.number()).filter(|_| member.is_of(&self.node));
         batch.is_none_or(|batch| batch.members.iter().all(leaves))
     }
 
-    /// Returns whether the caller of this attempt still waits.
+    /// Returns true if the caller of this attempt still waits.
     fn is_wanted(&self, number: u64) -> bool {
         self.table.get(number).is_some_and(|entry| entry.caller == Caller::Waits)
     }
 
-    /// Returns the member id under which the server has this hold; in a batch, the first member's
-    /// id.
+    /// Returns the member id under which the server stores this member's hold. Within a batch it is
+    /// usually the id of the first member.
     pub fn held_as(&self, number: u64) -> u64 {
         self.batches.hold_of(number).unwrap_or(number)
     }
 
-    /// Handles a hold granted to members of this node together, now or earlier.
+    /// Handles the report that a batch was granted a hold, now or earlier: confirms the hold if it
+    /// is in doubt, and offers it to the first member.
     pub(super) fn granted_batch(&mut self, told: ReportedBatch<'_>, source: GrantSource) {
         let waiting = told.numbers.iter().copied().filter(|number| self.is_waiting(*number));
         let waiting: Vec<u64> = waiting.collect();
@@ -97,7 +100,7 @@ impl<P: Mirror> Core<P> {
         let (lock, name) = match (told.hold, one, told.numbers) {
             (Some((lock, name)), ..) => (lock.clone(), name.clone()),
             (None, Some(one), [first, ..]) => (one.lock.clone(), one.member.renumbered(*first)),
-            // No member waits any more: the last leave hands the hold off.
+            // If no member waits any more, the leave of the last one has handed off the lock.
             _ => return,
         };
         let first = name.number();
@@ -105,25 +108,26 @@ impl<P: Mirror> Core<P> {
             State::Asking { .. } | State::Parked { .. } | State::Waiting => {
                 told.numbers.contains(&first)
             }
-            // Cancelled before this was known: the leave takes it out of the batch.
+            // The first member was cancelled before the grant was known, and its leave removes it
+            // from the batch.
             State::Leaving { .. } => !self.batches.contains(first),
-            // Known already, or on its way out.
+            // The batch is known already, or the member is leaving.
             _ => false,
         });
         if !may_begin {
             return;
         }
         if waiting.is_empty() {
-            // Unless the release has overtaken this reply. The first member's leave does not end
-            // the hold.
+            // Nobody waits for the hold, so it is released, unless its release has overtaken this
+            // reply. The first member's leave does not end the hold.
             return match source {
                 GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
                 _ => self.give_back_batch(lock, name, told.numbers),
             };
         }
         let entries = || waiting.iter().filter_map(|number| self.table.get(*number));
-        // A member queued once was found waiting before the grant. A second acquire copy may have
-        // queued a member after the grant.
+        // A member that was queued once was found waiting before the grant. A member with a second
+        // copy of its acquire may have been queued after the grant, so its anchor is not used.
         let anchors = entries().filter(|entry| !entry.ambiguous).map(|entry| entry.anchor);
         let (anchor, may_be_old) = match source {
             GrantSource::Answer(sent) | GrantSource::Aside(sent) => (sent, false),
@@ -149,7 +153,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Makes the entry of this name a batch hold.
+    /// Turns the entry of the member `name` into a batch hold, or adds such an entry. The hold must
+    /// be confirmed or served next.
     fn begin_batch(&mut self, lock: LockName, name: Member, members: &[u64], handed_over: bool) {
         let first = name.number();
         let of_first = self.is_waiting(first).then(|| self.next_round(first));
@@ -177,8 +182,8 @@ impl<P: Mirror> Core<P> {
         self.batches.insert(first, batch);
     }
 
-    /// Records a batch's members and tokens. Members of an earlier list that are missing from this
-    /// list request the lock again.
+    /// Records a batch's members and their tokens, as the server reports them. A member that was in
+    /// an earlier report but is not in this one requests the lock again.
     fn list_batch(&mut self, first: u64, told: ReportedBatch<'_>) {
         let of_first = self.batches.get(first).and_then(|batch| batch.of_first);
         let mut listed = VecDeque::new();
@@ -206,19 +211,20 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Serves the first member: the hold is certain for `left`, counted from `anchor`.
+    /// Marks the batch hold as certain for `left`, counted from `anchor`, and offers the lock to
+    /// the first member.
     fn serve_batch(&mut self, first: u64, anchor: Moment, left: Duration) {
         let now = self.now;
         self.table.change(first, |entry| {
-            // Each member has a separate token.
+            // The members have their own tokens.
             let lease = Lease::granted(&entry.options, token::NONE, now, anchor, left);
             entry.state = State::Serving(lease);
         });
         self.serve_next(first, Some(now));
     }
 
-    /// Returns how many finished batch members the server still counts as waiting, because it is
-    /// notified late. Zero for a batch whose hold may be lost.
+    /// Returns the number of finished batch members that the server still counts as waiting for
+    /// this lock, because served members are removed there late. 0 if the batch hold may be lost.
     pub(super) fn done_in_batch(&self, lock: &LockName) -> u64 {
         let Some(first) = self.batches.of_lock(lock) else { return 0 };
         let is_held = self.table.get(first).is_some_and(|entry| {
@@ -228,7 +234,8 @@ impl<P: Mirror> Core<P> {
         batch.map_or(0, |batch| batch.counted_too_many() as u64)
     }
 
-    /// Returns whether members are still to be served, and drops those gone from the front.
+    /// Returns true if the batch has another member to serve. Cancelled members at the front are
+    /// removed first.
     fn has_next(&mut self, first: u64) -> bool {
         let table = &self.table;
         let Some(batch) = self.batches.get_mut(first) else { return false };
@@ -240,9 +247,10 @@ impl<P: Mirror> Core<P> {
         !batch.rest.is_empty()
     }
 
-    /// Offers the lock to the next member of an idle batch, once the hold is long enough. After the
-    /// last member the batch is released: in the background at `due`, or by the caller if `due` is
-    /// `None`. Returns whether the last member was done.
+    /// Offers the lock to the next member of a batch, if no member is served now. If the hold is
+    /// too short or in doubt, it is renewed first. After the last member the batch is released: in
+    /// the background at `due`, or by the caller if `due` is `None`. Returns true in this last
+    /// case.
     pub(super) fn serve_next(&mut self, first: u64, due: Option<Moment>) -> bool {
         let now = self.now;
         if !self.has_next(first) {
@@ -271,8 +279,8 @@ impl<P: Mirror> Core<P> {
         false
     }
 
-    /// Renews the batch hold at once, unless a renewal is in flight. With this event, not with the
-    /// next tick, because a caller waits for the response.
+    /// Renews the batch hold at once, unless a renewal is in flight. The request is sent with this
+    /// event and not with the next tick, because a caller waits for the response.
     fn look(&mut self, first: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(first) else { return };
@@ -287,13 +295,13 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Serves the next member, because this member is done with the lock or the offer. Returns
-    /// whether it was the last member.
+    /// Ends the turn of member `number`, who is done with the lock or the offer, and serves the
+    /// next member. Returns true if it was the last member.
     pub(super) fn pass_on(&mut self, first: u64, number: u64, due: Option<Moment>) -> bool {
         self.forget_member(number);
         if due.is_none() {
-            // The caller sends the batch release after all requests of this event. An earlier leave
-            // by the last member would end the hold, and the release would find no hold.
+            // The caller sends the batch's release after all requests of this event. If the last
+            // member left before, the hold would end, and the release would find no hold.
             let later = self.now + Duration::from_millis(LEAVE_RETRY_MS.into());
             self.table.change(number, |entry| {
                 if let State::Leaving { due, .. } = &mut entry.state {
@@ -307,8 +315,8 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, due)
     }
 
-    /// Does the same as `pass_on`, for a guard whose caller wants to know whether the hold still
-    /// existed. After the last member, returns the batch hold's id.
+    /// Ends a guard's turn like `pass_on`, for a caller who wants to know whether the hold still
+    /// existed. After the last member, returns the batch hold's id to release; `None` otherwise.
     pub(super) fn return_to_batch(&mut self, first: u64, number: u64) -> Option<u64> {
         let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
         if self.pass_on(first, number, None) {
@@ -321,7 +329,8 @@ impl<P: Mirror> Core<P> {
         None
     }
 
-    /// Handles a response to this member's release, or a failure.
+    /// Handles the response to a release of this member, or an error. If it stands for a batch
+    /// hold, waiting callers learn the outcome.
     pub(super) fn batch_released(
         &mut self,
         member: &Member,
@@ -333,7 +342,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Drops a member without a command: it was in the batch only.
+    /// Removes a batch member here, without a command to the server.
     fn forget_member(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -344,7 +353,7 @@ impl<P: Mirror> Core<P> {
         self.remember_release(Some(number), &lock, &member);
     }
 
-    /// Cancels a member waiting to be served.
+    /// Cancels a batch member that waits to be served.
     pub(super) fn withdraw_from_batch(&mut self, first: u64, number: u64) {
         let now = self.now;
         self.forget_member(number);
@@ -355,7 +364,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles the response when a batch hold is confirmed, with the current member list.
+    /// Handles the response to a batch hold's confirmation. `grant` contains the present list of
+    /// members. If the hold exists, the first member is served; otherwise the batch is dissolved.
     pub(super) fn batch_confirmed(
         &mut self,
         first: u64,
@@ -375,7 +385,8 @@ impl<P: Mirror> Core<P> {
         let Some(Grant { token, left_ms, batch, .. }) = grant.filter(|_| is_certain) else {
             return self.dissolve(first, now);
         };
-        // The current hold may have been granted later than the confirmed hold.
+        // The hold may have been granted later than the one being confirmed, so the members and the
+        // token in the reply count.
         let numbers = if batch.is_empty() { &[first] } else { batch.as_slice() };
         let told =
             ReportedBatch { hold: None, answered: &[], numbers, token: *token, left_ms: *left_ms };
@@ -383,8 +394,8 @@ impl<P: Mirror> Core<P> {
         self.serve_batch(first, sent, left);
     }
 
-    /// Takes served members out of the server's batch now and then, because an inspection shows the
-    /// first remaining member. The other members keep the hold, so nothing depends on this.
+    /// Removes served members from the batch on the server, now and then. Only inspections depend
+    /// on it, because they show the first member of the batch as the holder.
     pub(super) fn show_batch(&mut self, first: u64) {
         let now = self.now;
         let Some(lane) = self.table.get(first).map(|entry| entry.lane) else { return };
@@ -408,7 +419,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles the response to a batch hold's renewal.
+    /// Handles the response to a batch hold's renewal. `left` is the new lease, or zero if the
+    /// server has no such hold.
     pub(super) fn batch_renewed(&mut self, first: u64, sent: Moment, left: Duration) {
         let now = self.now;
         let (chance, doubt) = (self.chance(first), self.doubt);
@@ -447,7 +459,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Makes the served member's guard certain for as long as the batch hold.
+    /// Extends the lease of the member that is served now to that of the batch hold.
     fn follow(&mut self, first: u64, hold: &Lease) {
         let Some(served) = self.batches.get(first).and_then(|batch| batch.served) else { return };
         self.table.change(served, |entry| {
@@ -457,7 +469,7 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Handles a batch hold's failed renewal.
+    /// Handles a failed renewal of a batch hold.
     pub(super) fn batch_not_renewed(&mut self, first: u64, error: &StoreError) {
         let now = self.now;
         let retried = self.table.change(first, |entry| {
@@ -471,8 +483,8 @@ impl<P: Mirror> Core<P> {
         self.prove(first, Err(error), now);
     }
 
-    /// Reports to members that released the lock up to `sent` whether the server still had the
-    /// hold.
+    /// Reports whether the server still had the hold, or an error, to all guards that released the
+    /// lock until `sent`.
     pub(super) fn prove(
         &mut self,
         first: u64,
@@ -487,13 +499,13 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Dissolves a batch with an uncertain hold, while no guard relies on it: the members wait
-    /// again, and a touch decides.
+    /// Dissolves a batch whose hold is uncertain, while no guard relies on it. The members wait in
+    /// the queue again, and a touch at `at` finds out their state.
     pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
         let now = self.now;
         let Some(batch) = self.batches.remove(first) else { return };
         let lock = self.table.get(first).map(|entry| entry.lock.clone());
-        // The first member waits under the original id again, or leaves if cancelled.
+        // The first member waits under its original id again, or leaves if it was cancelled.
         let of_first = batch.of_first.filter(|number| self.is_in_batch(*number));
         let moved = of_first.and_then(|number| {
             self.table.change(number, |entry| {
@@ -517,7 +529,8 @@ impl<P: Mirror> Core<P> {
             if self.is_in_batch(number) {
                 self.table.change(number, |entry| {
                     entry.state = State::Waiting;
-                    // Reports of this hold may still arrive, and must not count for a later hold.
+                    // Reports of this hold may still arrive, and must not be taken for a later
+                    // hold.
                     entry.revoked = Some(now);
                 });
             }
@@ -528,13 +541,14 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Ends a batch hold without a release, although the server may still have it. The guard is
-    /// notified, and unserved members wait again: a touch decides.
+    /// notified with the reason `why`, and unserved members wait in the queue again until a touch
+    /// finds out their state.
     pub(super) fn lose_batch(&mut self, first: u64, why: &'static str) {
         let now = self.now;
         if self.batches.get(first).is_some_and(|batch| batch.served.is_none())
             && self.has_next(first)
         {
-            // No guard relies on the hold.
+            // No guard relies on the hold, so the batch can be dissolved.
             return self.dissolve(first, now);
         }
         self.cut_batch(first);
@@ -549,9 +563,10 @@ impl<P: Mirror> Core<P> {
         });
         self.table.change(first, |entry| {
             entry.state = match guard {
-                // Released with the guard.
+                // The hold is released when the guard is dropped.
                 Some(_) => State::Lost { since: now },
-                // Even if the hold is gone: the server may have set its members aside.
+                // The release is sent even if the hold is gone, because the server may have set its
+                // members aside.
                 None => State::Releasing { due: Some(now) },
             };
         });
@@ -563,12 +578,13 @@ impl<P: Mirror> Core<P> {
         self.table.touch_by(&lock, now);
     }
 
-    /// Cuts a batch short: the unserved members wait again, under their own ids.
+    /// Cuts a batch short: the members not served yet wait in the queue again, under their own ids.
     fn cut_batch(&mut self, first: u64) {
         let Some(batch) = self.batches.get(first) else { return };
         let (of_first, rest) = (batch.of_first, batch.rest.iter().map(|(number, _)| *number));
         let mut waiting: Vec<u64> = rest.filter(|number| self.is_in_batch(*number)).collect();
-        // The server knows it by the batch hold's id.
+        // The server knows the first member by the batch hold's id, so it needs a new queue
+        // position.
         if let Some(of_first) = of_first.filter(|number| waiting.contains(number)) {
             waiting.retain(|number| *number != of_first);
             self.ask_anew(of_first);
@@ -583,8 +599,8 @@ impl<P: Mirror> Core<P> {
         self.doubt_cut(first);
     }
 
-    /// Distrusts reports about a cut batch, still on their way to members waiting again: whatever
-    /// was sent until now reports no later hold.
+    /// Records that reports about a cut batch may still arrive for members that wait again. No
+    /// report sent until now is about a later hold.
     fn doubt_cut(&mut self, first: u64) {
         let now = self.now;
         let cut = self.batches.get(first).map_or_else(Vec::new, |batch| batch.cut.clone());
@@ -595,23 +611,24 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Forgets a dissolved batch, or a batch whose hold is over. Returns the batch.
+    /// Removes the record of a batch whose hold is over. Returns the record, if there was one.
     pub(super) fn forget_batch(&mut self, first: u64) -> Option<Batch<P>> {
         self.doubt_cut(first);
         self.batches.remove(first)
     }
 
-    /// Leaks a batch guard: the hold belongs to this guard alone, until it ends.
+    /// Leaks the guard of a batch member: from now on the hold belongs to this guard alone, until
+    /// it expires.
     pub(super) fn leak_batch(&mut self, first: u64, guard: u64) {
-        // If the request fails, the members wait until the lease has ended.
+        // If the request fails, the other members wait until the lease has expired.
         if let Some(ask) = self.cut_by_guard(first, ALL_WEIGHT) {
             self.background(ask);
         }
         self.forget_member(guard);
     }
 
-    /// Cuts a batch short because the guard changes the hold. Returns the request by which the
-    /// server puts unserved members back at the queue's head.
+    /// Cuts a batch short because its guard leaks or downgrades the hold. Returns the request that
+    /// sets the hold's weight and puts unserved members back at the queue's front.
     pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<Ask> {
         let served = self.batches.get(first).and_then(Batch::served_as);
         self.cut_batch(first);
@@ -623,7 +640,8 @@ impl<P: Mirror> Core<P> {
         Some(self.request(lock.clone(), command, false))
     }
 
-    /// Ends a batch member's offer: the attempt continues once the caller comes.
+    /// Ends the offer to a batch member that did not take the lock in time. The attempt continues
+    /// once its caller comes.
     pub(super) fn miss_in_batch(&mut self, number: u64) {
         let next = self.next_round_if_any(number);
         self.forget_member(number);
@@ -634,7 +652,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Queues a batch member anew, at the tail, because the batch ended before its turn.
+    /// Queues a batch member again at the tail, because the batch ended before its turn.
     pub(super) fn ask_anew(&mut self, number: u64) {
         let now = self.now;
         if !self.is_in_batch(number) {
@@ -642,7 +660,7 @@ impl<P: Mirror> Core<P> {
         }
         self.batches.leave(number);
         self.position_lost(number);
-        // It must leave the batch, if the server still has the batch.
+        // The old member must leave the batch, if the server still has it.
         self.table.change(number, |entry| {
             if let State::Over = entry.state {
                 entry.state = entry.leaving(now);
@@ -650,7 +668,7 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Handles the response to a batch cut by the guard, or a failure.
+    /// Handles the response to the request by which a guard cut its batch, or an error.
     pub(super) fn batch_cut(
         &mut self,
         member: &Member,
@@ -674,10 +692,11 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Releases a batch hold without waiting members.
+    /// Releases a batch hold for which no member waits.
     fn give_back_batch(&mut self, lock: LockName, name: Member, members: &[u64]) {
         let first = name.number();
-        // A member that came back from a cut batch has a new queue position or hold since.
+        // A member that came back from a cut batch may have a new queue position or hold, so it
+        // must not leave.
         let is_over = |number: &u64| {
             self.table.get(*number).is_none_or(|entry| {
                 use State::{Leaving, Over, Releasing};
@@ -689,7 +708,8 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, Some(self.now));
     }
 
-    /// Refuses a batch's first member, because the store did not confirm the grant.
+    /// Refuses a batch's first member, because the store did not confirm the write of the grant.
+    /// The next member needs another confirmation.
     pub(super) fn refuse_first(&mut self, first: u64, refusal: &Refusal) {
         let now = self.now;
         if !self.has_next(first) {

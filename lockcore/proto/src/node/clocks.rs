@@ -35,7 +35,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn compare_clocks(&mut self, ask: &Ask, answer: &Answer) {
         let Some(at_us) = answer.now_us() else { return };
         let reading = ClockReading { at_us, sent: ask.sent };
-        // The same slot means the same server, unless the slot has moved.
+        // Two responses for the same slot come from the same server, unless the slot has moved.
         let slot = self.table.slot(&ask.lock);
         let Some(last) = self.last_readings.insert(slot, reading) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));

@@ -1,22 +1,24 @@
-//! Closing a node.
+//! Closing a node: its attempts end, and its holds are released.
 
 use super::{Core, MAX_AT_ONCE};
 use crate::error::LockErrorKind;
 use crate::node::entry::{Caller, Class, Entry, Mirror, Refusal, State};
 
 impl<P: Mirror> Core<P> {
-    /// Closes the node: no attempt begins from now on.
+    /// Closes the node, so that no further attempt begins. Attempts and holds stay until
+    /// [`end_attempts`](Self::end_attempts) and [`take_holds`](Self::take_holds).
     pub fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// Returns whether the node is closed.
+    /// Returns true if the node is closed.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Ends attempts with this error, a bounded number from this member id on. Returns the count,
-    /// and where to continue.
+    /// Ends a bounded number of waiting attempts with the error `kind`, beginning with the member
+    /// id `from`. Returns the number of ended attempts, and the id from which to continue; `None`
+    /// at the end.
     pub fn end_attempts(&mut self, from: u64, kind: LockErrorKind) -> (usize, Option<u64>) {
         let (numbers, next) = self.part_of(from, MAX_AT_ONCE, |entry| {
             entry.is_attempt() && entry.caller == Caller::Waits
@@ -29,13 +31,14 @@ impl<P: Mirror> Core<P> {
         (ended, next)
     }
 
-    /// Takes holds away from their guards and releases them, a bounded number from this member id
-    /// on. Returns the count, and where to continue.
+    /// Takes a bounded number of holds away from their guards and releases them, beginning with the
+    /// member id `from`. The guards are notified of the loss with the reason `why`. Returns the
+    /// number of holds, and the id from which to continue; `None` at the end.
     pub fn take_holds(&mut self, from: u64, why: &'static str) -> (usize, Option<u64>) {
         let now = self.now;
         let is_hold = |entry: &Entry<P>| entry.index_keys().class == Some(Class::Hold);
-        // A lost hold's guard would release the rest of the lease on the server, which is too late
-        // after closing.
+        // A lost hold may still have a rest of its lease on the server. Its guard would release it,
+        // but too late after closing.
         let (numbers, next) = self.part_of(from, MAX_AT_ONCE, |entry| {
             is_hold(entry) || matches!(entry.state, State::Lost { .. })
         });
@@ -48,7 +51,8 @@ impl<P: Mirror> Core<P> {
         (taken, next)
     }
 
-    /// Returns at most `most` matching member ids, beginning with `from`, and where to continue.
+    /// Returns the ids of at most `most` members for which `is_meant` is true, beginning with the
+    /// id `from`. Also returns the id from which to continue; `None` at the end.
     pub(super) fn part_of(
         &self,
         from: u64,
@@ -56,7 +60,7 @@ impl<P: Mirror> Core<P> {
         is_meant: impl Fn(&Entry<P>) -> bool,
     ) -> (Vec<u64>, Option<u64>) {
         let mut numbers = Vec::new();
-        // Scanning costs time, too.
+        // The scan is bounded as well, because members that do not match also cost time.
         for (looked, (number, entry)) in self.table.entries().range(from..).enumerate() {
             if numbers.len() == most || looked == 16 * MAX_AT_ONCE {
                 return (numbers, Some(*number));

@@ -1,4 +1,5 @@
-//! The effects of time: renewals, releases, leaves and retries, when due and when there is room.
+//! Timed work: which renewals, releases, leaves, retries and touches are due, and how a tick sends
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +12,31 @@ use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
-/// The kinds of timed work, in tick order.
+/// The kinds of timed work, in the order in which a tick does them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DueWork {
-    /// A hold or an offer ends, or is dropped.
+    /// A hold, an offer or a leaked hold ends.
     End,
-    /// A hold is renewed.
+    /// Holds whose renewals are due are renewed.
     Renewal,
-    /// Members leave once more after another server has taken over.
+    /// Members that left before another server took over leave once more.
     LeaveAgain,
-    /// Holds are released and members leave.
+    /// Due releases and leaves are sent.
     GiveBack,
-    /// Holds are renewed, and members leave, after a reconnect.
+    /// After a reconnect, all renewals and leaves are made due.
     RenewAll,
-    /// Acquires that had no room are sent.
+    /// Acquires are sent that had no room before.
     Turn,
-    /// Attempts backing off are retried.
+    /// Attempts that are backing off are retried.
     Retry,
-    /// A lock's waiters are touched.
+    /// Waiters are touched, lock by lock.
     Touch,
-    /// Waiters are touched after a reconnect.
+    /// After a reconnect, touches of all waiters are made due.
     Recheck,
 }
 
 impl DueWork {
-    /// All kinds of work: the only list.
+    /// All kinds of work, in order. No other place lists them.
     pub(super) const ALL: [Self; 9] = [
         Self::End,
         Self::Renewal,
@@ -49,7 +50,8 @@ impl DueWork {
     ];
 }
 
-/// Returns the earlier of two moments, if there is any.
+/// Returns the earlier of two moments. If only one is given, returns that one; `None` if there is
+/// none.
 #[inline]
 fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
     match (one, other) {
@@ -59,7 +61,8 @@ fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Handles due entries, a bounded number at a time. Returns whether more work is due at once.
+    /// Does the work that is due, for a bounded number of attempts and holds. Returns true if more
+    /// work is due at once.
     pub fn tick(&mut self) -> bool {
         let mut budget = MAX_AT_ONCE;
         self.first_lane = (self.first_lane + 1) % self.table.lanes().len();
@@ -71,10 +74,11 @@ impl<P: Mirror> Core<P> {
         DueWork::ALL.into_iter().any(|work| self.is_due(work))
     }
 
-    /// Returns when [`tick`](Self::tick) is due next, as far as known now.
+    /// Returns the time when [`tick`](Self::tick) must be called next; `None` if no work is
+    /// scheduled. Any event may change this time.
     pub fn next(&self) -> Option<Moment> {
-        // Called after every event: no nested loop, as each kind of work belongs to the node or to
-        // a lane.
+        // This runs after every event. It needs no nested loop, because each kind of work belongs
+        // to the node or to a lane.
         let of_node = DueWork::ALL.map(|work| self.first_of_node(work));
         let mut next = of_node.into_iter().fold(None, earlier);
         for lane in self.table.lanes() {
@@ -90,7 +94,7 @@ impl<P: Mirror> Core<P> {
             || self.table.lanes().iter().any(|lane| is_due(self.first_in(lane, work)))
     }
 
-    /// Returns when this work is due for the node.
+    /// Returns when work of this kind is due that belongs to no lane; `None` if there is none.
     #[inline]
     fn first_of_node(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
@@ -103,7 +107,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when this work is due in a lane, if there is room.
+    /// Returns when work of this kind is due in a lane; `None` if there is none, or no room for
+    /// more requests.
     #[allow(
         clippy::inline_always,
         reason = "asked after every event: a call costs more than it does"
@@ -131,7 +136,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles at most `budget` due entries of this kind of work, and returns the unused budget.
+    /// Does due work of this kind, for at most `budget` attempts or holds. Returns the unused part
+    /// of `budget`.
     fn handle(&mut self, work: DueWork, budget: usize) -> usize {
         match work {
             DueWork::End => self.end_what_is_due(budget),
@@ -146,8 +152,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Does this work in each lane, with an equal part of the budget, or more if other lanes leave
-    /// some. Each tick begins with another lane. Returns the remaining budget.
+    /// Calls `work` for each lane with an equal part of the budget. A part left unused goes to the
+    /// following lanes. Each tick begins with another lane. Returns the unused part of `budget`.
     pub(super) fn in_each_lane(
         &mut self,
         mut budget: usize,
@@ -173,7 +179,8 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Retries the attempts backing off in a lane, once the pause is over.
+    /// Retries the attempts in a lane that are backing off, once the pause is over. Handles at most
+    /// `budget` members, and returns the unused part of this number.
     fn retry_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let retry_at = self.table.lane(lane).traffic.retry_at;
         if retry_at.is_some_and(|at| at <= self.now) {
@@ -183,7 +190,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Renews due holds, together with holds due soon: many cost little more than a single renewal.
+    /// Sends the due renewals in a lane, and renewals due soon, because many together cost the
+    /// server little more than one. Handles at most `budget` members, and returns the unused part
+    /// of this number.
     pub(super) fn renew_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let now = self.now;
         let lane = self.table.lane(lane);
@@ -197,8 +206,9 @@ impl<P: Mirror> Core<P> {
         budget - due.len()
     }
 
-    /// Sends all due releases, without a limit: each ends a hold, so they cannot outnumber the
-    /// grants. Then sends the leaves that have room, grouped by lock.
+    /// Sends all due releases, without a limit: each release ends a hold, so there cannot be more
+    /// than grants. Then sends the due leaves for which there is room, grouped by lock, as far as
+    /// the releases have not used up `budget`. Returns the unused part of `budget`.
     pub(super) fn give_back_what_is_due(&mut self, mut budget: usize) -> usize {
         while let Some(&(at, number)) = self.table.releases().first()
             && at <= self.now
@@ -206,7 +216,7 @@ impl<P: Mirror> Core<P> {
             self.send(number, &mut BTreeMap::new());
             budget = budget.saturating_sub(1);
         }
-        // Mostly nothing is due.
+        // This check is cheap, and mostly no leave is due.
         match self.is_due(DueWork::GiveBack) {
             true => self.in_each_lane(budget, Self::leave_what_is_due),
             false => budget,
@@ -234,7 +244,7 @@ impl<P: Mirror> Core<P> {
         let ask = self.request(lock, Command::Renew { members }, true);
         self.table.change(number, |entry| {
             if let State::Held(lease) | State::Serving(lease) = &mut entry.state {
-                // The response sets the next renewal.
+                // The response schedules the next renewal.
                 lease.renew_at = None;
             }
         });
@@ -282,8 +292,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Makes renewals and leaves due, a bounded number at a time: each is sent when the lane has
-    /// room.
+    /// After a reconnect, makes the renewals and leaves of a bounded number of members due. Each is
+    /// sent when its lane has room. Handles at most `budget` members, and returns the unused part
+    /// of this number.
     pub(super) fn renew_on(&mut self, budget: usize) -> usize {
         let Some((from, since)) = self.renew_all else { return budget };
         let (numbers, next) = self.stale(from, since, budget.min(MADE_DUE));
@@ -294,8 +305,9 @@ impl<P: Mirror> Core<P> {
         budget - numbers.len()
     }
 
-    /// Returns holds without a request since then, and leaving members, except those with a request
-    /// in flight.
+    /// Returns the ids of up to `most` members, from the id `from` on: holds not requested since
+    /// `since`, and members that leave. Members with such a request in flight are left out. Also
+    /// returns the id from which to continue.
     fn stale(&self, from: u64, since: Moment, most: usize) -> (Vec<u64>, Option<u64>) {
         self.part_of(from, most, |entry| match &entry.state {
             State::Held(lease) | State::Serving(lease) => {
@@ -306,8 +318,8 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    /// Makes a renewal due, or a leave's next try: the pauses between tries have grown while there
-    /// was no connection.
+    /// Makes a hold's renewal due, or a member's next leave, because the pauses between leaves have
+    /// grown without a connection.
     fn tell_anew(&mut self, number: u64) {
         let now = self.now;
         self.table.change(number, |entry| match &mut entry.state {

@@ -19,7 +19,7 @@ pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
 /// Milliseconds until a failed leave is repeated. The pause doubles with each further failure.
 pub(super) const LEAVE_RETRY_MS: u32 = 100;
 
-/// A copy of a hold's state for its guards, which read it without the mutex of the table. The table
+/// A copy of a hold's state for its guards, which read it without the table's mutex. The table
 /// writes it at every change.
 pub trait Mirror: Clone + Default {
     /// Called when the hold is known to last until `until`, unless extended. `is_answered` is true
@@ -47,7 +47,7 @@ impl Mirror for () {
     fn returned(&self, _outcome: Result<Released, StoreError>) {}
 }
 
-/// The state of a member on the server, as known to this node.
+/// A member's state on the server, as known to this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
     /// The acquire has not been sent: it waits for room, or for the fast acquire of another
@@ -65,9 +65,9 @@ pub(super) enum State {
     Parked { error: StoreError },
     /// The member waits in the queue on the server.
     Waiting,
-    /// The entry stands for the hold of a batch, which the server stores under this member id. A
-    /// renewal must confirm the hold before it is used. The first member's attempt continues under
-    /// the next id.
+    /// The entry stands for a batch hold, which the server stores under this member id. A renewal
+    /// must confirm the hold before it is used. The first member's attempt continues under the next
+    /// id.
     ConfirmingBatch,
     /// The entry stands for the confirmed hold of a batch, which serves one member after the other.
     Serving(Lease),
@@ -146,7 +146,7 @@ pub(super) struct Entry<P> {
     pub(super) mode: Mode,
     pub(super) state: State,
     pub(super) caller: Caller,
-    /// True if a copy of the acquire got no response, so that it may still run.
+    /// True if a copy of the acquire got no response, so that it may still run on the server.
     pub(super) ambiguous: bool,
     /// True if the grant arrived before the response to the acquire. Until then a copy may still
     /// run, because a proxy may run a request twice before it forwards the response.
@@ -171,7 +171,7 @@ pub(super) struct Entry<P> {
     /// was known before.
     pub(super) leaves_again: bool,
     /// True if a fast acquire that could not be completed may have made the member the holder. The
-    /// response of the script shows whether it did.
+    /// script's response shows whether it did.
     pub(super) may_hold: bool,
     /// The attempts that wait for this fast acquire, while it is in flight: see `fence`. The table
     /// sends them when the state changes.
@@ -184,7 +184,7 @@ pub(super) struct Entry<P> {
 /// The keys under which the table indexes an entry. They depend only on the entry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct IndexKeys {
-    /// The time when a hold, an offer or a leaked hold ends by itself.
+    /// The time when a hold, an offer to the caller, or a leaked hold ends by itself.
     pub(super) end: Option<Moment>,
     /// The time when the renewal is due.
     pub(super) renew: Option<Moment>,
@@ -245,14 +245,14 @@ impl<P: Mirror> Entry<P> {
         }
     }
 
-    /// Returns true if a copy of the acquire may run after the release or leave, so that a
-    /// tombstone is needed.
+    /// Returns true if an acquire copy may run after the release or leave, so that a tombstone is
+    /// needed.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered
     }
 
-    /// Returns true if a copy of the acquire may have queued the member again after a request sent
-    /// at `sent`.
+    /// Returns true if an acquire copy may have queued the member again after a request sent at
+    /// `sent`.
     pub(super) fn may_be_back_since(&self, sent: Moment) -> bool {
         self.answered.is_some_and(|answered| sent < answered)
     }
@@ -337,8 +337,8 @@ impl<P: Mirror> Entry<P> {
         (std::mem::replace(&mut self.caller, Caller::Gone), std::mem::take(&mut self.mirror))
     }
 
-    /// Returns the state for a member that the server no longer has. This is `Over`, unless a copy
-    /// of the acquire may still run, or may have queued the member again since the hold was
+    /// Returns the state for a member that the server no longer has. This is `Over`, unless an
+    /// acquire copy may still run, or may have queued the member again since the hold was
     /// force-released. Then the member leaves, so that a tombstone refuses the copy.
     pub(super) fn gone(&self, now: Moment) -> State {
         match self.may_run_again() || self.answered.is_some() {

@@ -1,4 +1,5 @@
-//! The fast path: which acquires and releases need no script, and the fence behind a fast acquire.
+//! The fast path: when an acquire or a release runs without a script, and how further acquires wait
+//! for a fast one behind a fence.
 //!
 //! # Implementation notes
 //!
@@ -20,15 +21,16 @@ use crate::name::LockName;
 use crate::node::effect::Effect;
 use crate::node::entry::{Caller, Entry, Mirror, State};
 
-/// Number of names with a separate history; further names share these.
+/// Number of bits in the table of busy names. Names with the same bit share their history.
 const NAMES: usize = 4_096;
 
-/// Names that were busy at the node's last acquire or release, in a table of fixed size.
+/// The lock names that were busy at this node's last acquire or release, in a hash table of fixed
+/// size.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyNames {
-    /// A bit for each name; empty before the first busy name.
+    /// A bit for each hash of a name. No memory is used before the first busy name.
     bits: Vec<u64>,
-    /// The number of set bits: if zero, no name is looked up.
+    /// The number of set bits. If it is zero, no name needs to be hashed.
     count: usize,
 }
 
@@ -52,9 +54,9 @@ impl BusyNames {
     }
 }
 
-/// Returns a name's word and bit.
+/// Returns the index of the word in `bits`, and the bit in this word, for a name.
 fn place(lock: &LockName) -> (usize, u64) {
-    // Multiplication carries every bit up: the high bits distinguish most names.
+    // A multiplication carries every bit up, so the high bits differ for most names.
     let mix =
         |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let (words, rest) = lock.as_str().as_bytes().as_chunks();
@@ -65,14 +67,14 @@ fn place(lock: &LockName) -> (usize, u64) {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Sets whether the connections to the store have a fast path for acquires. Without it, nothing
-    /// waits behind a fence.
+    /// Sets whether the store can run acquires by the fast path. Otherwise no acquire waits behind
+    /// a fence.
     pub fn set_fast_path(&mut self, has_one: bool) {
         self.has_fast_path = has_one;
     }
 
-    /// Returns the fence for a fast acquire, if the lock was free the last time. Only for an
-    /// acquire while no other acquire for the lock is pending.
+    /// Returns an empty fence if the acquire should take the fast path, because the lock was free
+    /// the last time; `None` otherwise. No other acquire of the lock may be pending.
     pub(super) fn fence(&self, lock: &LockName, member: &Member) -> Option<BTreeSet<u64>> {
         let is_fast = self.has_fast_path
             && !self.busy.has(lock)
@@ -80,8 +82,9 @@ impl<P: Mirror> Core<P> {
         is_fast.then(BTreeSet::new)
     }
 
-    /// Handles an acquire not served by the fast path: the script runs next. If the member
-    /// `may_hold`, the script finds it as the holder.
+    /// Handles an acquire that the fast path could not serve: it is sent again as a script. If
+    /// `may_hold` is true, the member may hold the lock already, and the script finds it as the
+    /// holder.
     pub(super) fn not_served(&mut self, number: u64, may_hold: bool) {
         let caller = self.table.change(number, |entry| {
             entry.may_hold = may_hold;
@@ -96,7 +99,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Sends the attempts released by a fence, in the order of arrival.
+    /// Sends the acquires that waited behind a fence until this event, in the order of arrival.
     pub(super) fn send_passed(&mut self) {
         let mut numbers = self.table.take_to_send();
         numbers.sort_unstable();
@@ -105,7 +108,7 @@ impl<P: Mirror> Core<P> {
                 Some(Entry { state: State::Unsent, lane, .. }) => *lane,
                 _ => continue,
             };
-            // The others are sent in their turn.
+            // Without room, an acquire is sent later in its turn.
             if self.room_to_ask(self.table.lane(lane)) > 0
                 && let Some(ask) = self.ask(number)
             {

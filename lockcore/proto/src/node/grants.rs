@@ -1,4 +1,5 @@
-//! Grants from all sources: from the server's report to an offer.
+//! Grants: how a grant that the server reports, in a response or a message, is checked and offered
+//! to the caller.
 
 use std::time::Duration;
 
@@ -14,32 +15,34 @@ use crate::terms::Terms;
 use crate::token::FencingToken;
 use crate::{Command, Grant, Mode, Reply};
 
-/// Where a grant comes from: a response or a message.
+/// Whether a grant was reported by a response or by a message. This determines from when the lease
+/// is counted.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum GrantSource {
-    /// The response to the member's acquire, sent then.
+    /// The response to the member's acquire, which was sent at this time.
     Answer(Moment),
-    /// The response to another request, sent then.
+    /// The response to another request, which was sent at this time.
     Aside(Moment),
-    /// A message.
+    /// A message from the server.
     Message,
 }
 
-/// How far a reported hold can still be relied on when the report arrives.
+/// Whether a reported hold can be offered to its caller when the report arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Certainty {
-    /// The hold can be offered.
+    /// The hold can be offered at once.
     Certain,
-    /// The hold is offered once the server has confirmed it.
+    /// The hold may be too short or out of date, so it is offered only after the server has
+    /// confirmed it.
     Doubted,
-    /// Too late for a guard: a touch decides.
+    /// The lease may be over, so the member is touched to learn its state.
     TooLate,
 }
 
 impl GrantSource {
-    /// Returns whether the member may no longer have the reported hold. A response is as old as the
-    /// request. A message may be late by any time: since then a second acquire copy may have been
-    /// queued and touched.
+    /// Returns true if the member may have lost the reported hold since. A response can only be too
+    /// old if the hold was force-released after the request. A message may be late by any time:
+    /// since then the member may have been queued again by another acquire copy.
     pub(super) fn may_be_late<P: Mirror>(self, entry: &Entry<P>) -> bool {
         match self {
             Self::Answer(sent) | Self::Aside(sent) => entry.is_revoked_since(sent),
@@ -49,7 +52,8 @@ impl GrantSource {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Handles all parts of a reply except the outcome.
+    /// Handles all parts of a reply except the outcome: grants, skipped waiters, and work that is
+    /// left.
     pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
         if reply.skipped > 0 {
             let lock = ask.lock.clone();
@@ -60,14 +64,15 @@ impl<P: Mirror> Core<P> {
             self.grant_in_reply(ask, grant);
         }
         if reply.more {
-            // A touch without members: the server knows the rest.
+            // A touch without members is enough, because the server knows what is left.
             let command = Command::Touch { members: Vec::new() };
             let ask = self.request(ask.lock.clone(), command, true);
             self.background(ask);
         }
     }
 
-    /// Handles a grant in a reply: a member of this node holds the lock.
+    /// Handles a grant in a reply: a member of this node holds the lock. If no attempt waits for it
+    /// any more, the hold is released.
     fn grant_in_reply(&mut self, ask: &Ask, grant: &Grant) {
         let Grant { member, token, left_ms, batch } = grant;
         let Some(number) = self.number(member) else { return };
@@ -87,26 +92,27 @@ impl<P: Mirror> Core<P> {
             };
             return self.granted(number, *token, *left_ms, source);
         }
-        // Batch members are removed here when the release is sent. The response to the release
-        // reports a later hold: a server that has taken over had a member as a waiter.
+        // Batch members are removed here when their release is sent. If the response to this
+        // release reports a hold, the hold is newer than the release: a server that has taken over
+        // still had the member as a waiter.
         let is_release = matches!(ask.command, Command::Release { .. } | Command::Leave { .. });
         let sent = if is_release { ask.sent + Duration::from_micros(1) } else { ask.sent };
         if self.recent_releases.since(number, sent) {
-            // The release has overtaken this response: there is nothing left to release.
+            // The release has overtaken this response, so nothing is left to release.
             return;
         }
-        // No attempt waits for this member any more, and no acquire copy is in flight.
+        // The table has no attempt for this member, and no copy of its acquire is in flight.
         self.give_back(ask.lock.clone(), member.clone());
     }
 
-    /// Lets a member leave that is missing in the table but may still be on the server.
+    /// Adds a member that is not in the table but may still be on the server, and lets it leave.
     pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
         let (now, number) = (self.now, member.number());
         self.insert_orphan(lock, member);
         self.table.change(number, |entry| entry.state = entry.leaving(now));
     }
 
-    /// Adds an orphan: a member without a caller.
+    /// Adds an orphan to the table: a member on the server without an attempt here.
     pub(super) fn insert_orphan(&mut self, lock: LockName, member: Member) {
         let now = self.now;
         let number = member.number();
@@ -120,8 +126,9 @@ impl<P: Mirror> Core<P> {
         self.table.insert(number, orphan);
     }
 
-    /// Handles a grant to a member of this node. `left_ms` counts from the request of the response,
-    /// or from the member's anchor for a message.
+    /// Handles a grant to a member of this node: offers the lock, confirms the hold first, or
+    /// touches the member if the grant is too late. `left_ms` counts from the request whose
+    /// response reports the grant; for a message it counts from the `anchor` of the member.
     pub(super) fn granted(
         &mut self,
         number: u64,
@@ -135,7 +142,7 @@ impl<P: Mirror> Core<P> {
             return;
         };
         if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
-            // Known already, or on its way out.
+            // The grant is known already, or the member is leaving.
             return;
         }
         let left = Duration::from_millis(left_ms);
@@ -144,8 +151,8 @@ impl<P: Mirror> Core<P> {
             GrantSource::Answer(sent) | GrantSource::Aside(sent) => sent,
             GrantSource::Message => entry.anchor,
         };
-        // Two acquire copies may have run: the first was granted, the claim expired, and the second
-        // queued the member again. The message may report the first grant.
+        // If two acquire copies have run, the message may report an old grant: the first copy was
+        // granted, the claim expired, and the second copy queued the member again.
         let may_be_old = is_message && entry.ambiguous;
         let claim = lease::claim(&entry.options);
         let is_doubted = may_be_old || source.may_be_late(entry);
@@ -169,9 +176,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns whether a guard may rely on a grant to members with this `claim`, alone or as a
-    /// batch, with `left` counted from `anchor`. `is_doubted`: whether their entries give reason to
-    /// doubt it.
+    /// Returns whether a guard may rely on a grant whose lease lasts `left` from `anchor` on.
+    /// `claim` is the claim of the granted members. `is_doubted` is true if their entries give a
+    /// reason to doubt the grant.
     pub(super) fn certainty(
         &self,
         source: GrantSource,
@@ -193,7 +200,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Queries whether a hold not yet handed out is still held.
+    /// Sends a request that confirms a hold, before it is offered to a caller.
     pub(super) fn confirm(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let command = Command::Confirm { member: entry.member.clone() };
@@ -201,8 +208,9 @@ impl<P: Mirror> Core<P> {
         self.background(ask);
     }
 
-    /// Handles a grant or renewal whose write the store did not confirm: after a failover or a
-    /// power loss the lock could be granted to another while a guard still relies on it here.
+    /// Handles a grant or a renewal whose write the store did not confirm. The grant is refused,
+    /// because after a failover or a power loss the lock could be granted to another node while a
+    /// guard here still relies on it. A renewal is treated as failed.
     pub(super) fn refuse_unconfirmed(&mut self, member: &Member, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
@@ -244,8 +252,8 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Granted { lock, waited, handed_over, of: mirror }));
     }
 
-    /// Hands off an offer not taken in time. The attempt continues in the next round, once the
-    /// caller comes.
+    /// Releases a lock that its caller did not take in time. The attempt continues in the next
+    /// round (with the next member id), once the caller comes.
     pub(super) fn miss(&mut self, number: u64) {
         let now = self.now;
         let next = self.next_round_if_any(number);
@@ -253,7 +261,8 @@ impl<P: Mirror> Core<P> {
         self.missed(next);
     }
 
-    /// Handles a missed offer whose attempt continues as `next`, if at all.
+    /// Records that an offer was missed. The attempt continues under the member id `next`, unless
+    /// that is `None`.
     pub(super) fn missed(&mut self, next: Option<u64>) {
         self.table.count_lost_position();
         let Some(next) = next else { return };
@@ -261,8 +270,8 @@ impl<P: Mirror> Core<P> {
             self.push(Effect::Observe(Note::Missed { lock }));
         }
         if self.is_closed {
-            // Nothing may begin any more: a new acquire could hold the lock after the node has
-            // reported that nothing is left.
+            // Nothing may begin after closing, because a new acquire could get the lock after the
+            // node has reported that nothing is left.
             self.set_refusal(next, Refusal::Kind(LockErrorKind::Closed));
             self.withdraw(next);
         }

@@ -1,5 +1,5 @@
-//! Requests sent together: renewals in a script, touches in a script, acquires for the same lock in
-//! a command.
+//! Joins requests that are sent together: renewals or touches for several locks in a script call,
+//! and acquires for the same lock in a command.
 //!
 //! # Implementation notes
 //!
@@ -25,17 +25,19 @@ use crate::name::LockName;
 use crate::node::effect::Ask;
 use crate::{Command, MAX_ACQUIRES, MAX_LINES, MAX_MEMBERS, MAX_RENEWALS};
 
-/// Requests run by one script, each with a separate response. Mostly a single request.
+/// Requests that one script call runs. Each has a separate response. Mostly there is a single
+/// request.
 pub type RequestGroup = SmallVec<[Ask; 1]>;
 
-/// Returns the commands in a group.
+/// Returns the commands in a group, each with its lock.
 pub fn commands(group: &[Ask]) -> SmallVec<[(&LockName, &Command); 1]> {
     group.iter().map(|ask| (&ask.lock, &ask.command)).collect()
 }
 
-/// Joins commands that a script can run together, in order: renewals and touches for which
-/// `together` is true in this layout, and only for locks in the same `slot`. In a Redis Cluster a
-/// script reaches a single slot, and no lock waits for another lock's server.
+/// Joins requests that one script call can run, and keeps their order. Renewals and touches are
+/// joined if `together` is true for the command, and only for locks with the same `slot`: a Redis
+/// Cluster script reaches a single slot, and no lock should wait for the server of another lock.
+/// Acquires are joined for the same lock.
 pub fn grouped(
     asks: Vec<Ask>,
     together: impl Fn(&Command) -> bool,
@@ -44,7 +46,7 @@ pub fn grouped(
     let mut groups: Vec<RequestGroup> = Vec::new();
     let mut open_renewals: BTreeMap<u16, Open> = BTreeMap::new();
     let mut open_touches: BTreeMap<u16, Open> = BTreeMap::new();
-    // By lock, because the scripts for these commands take a single lock.
+    // These are kept by lock, because their scripts take a single lock.
     let (mut parts, mut acquires) = (BTreeMap::new(), BTreeMap::new());
     for ask in asks {
         let (open, max, members) = match &ask.command {
@@ -80,8 +82,8 @@ pub fn grouped(
     groups.into_iter().flat_map(few_parts_apart).collect()
 }
 
-/// Splits an acquire for a few parts into separate commands. The acquire script has no shortcut for
-/// several parts, but from five parts on, the general case costs less than as many shortcuts.
+/// Splits an acquire for up to four reads or permits into separate commands. The acquire script for
+/// several members has no short path, so up to that number separate commands cost less.
 fn few_parts_apart(group: RequestGroup) -> Vec<RequestGroup> {
     const FEW: usize = 4;
     let [Ask { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] = &group[..]
@@ -101,7 +103,8 @@ fn few_parts_apart(group: RequestGroup) -> Vec<RequestGroup> {
     members.iter().map(apart).collect()
 }
 
-/// Adds the members to the last command of this kind and lock, or begins the next command.
+/// Adds the request's members to the last command of this kind for the lock, or begins the next
+/// command.
 fn add_to_last(groups: &mut Vec<RequestGroup>, last: &mut BTreeMap<LockName, usize>, mut ask: Ask) {
     let open = last.get(&ask.lock).map(|at| &mut groups[*at][0]);
     if !open.is_some_and(|open| joins(open, &mut ask)) {
@@ -110,7 +113,8 @@ fn add_to_last(groups: &mut Vec<RequestGroup>, last: &mut BTreeMap<LockName, usi
     }
 }
 
-/// Moves the members of `ask` into `open`, if a single command can take all of them.
+/// Moves the members of `ask` into `open` if a single command can take all of them. Returns true if
+/// it did.
 fn joins(open: &mut Ask, ask: &mut Ask) -> bool {
     let of = |ask: &Ask| (ask.sent, ask.background, ask.lane, ask.way);
     let is_same = of(open) == of(ask);
@@ -139,7 +143,7 @@ fn are_alone(members: &[Member]) -> bool {
     members.iter().all(|member| member.demand() == Demand::EXCLUSIVE)
 }
 
-/// The group for the next request of this kind.
+/// The group to which the next request of a kind is added: the index, and what it contains.
 #[derive(Default)]
 struct Open {
     at: usize,
@@ -147,8 +151,8 @@ struct Open {
     members: usize,
 }
 
-/// Returns whether a single request may have caused this error for the whole group: then each is
-/// sent separately.
+/// Returns true if a single request may have caused this error for a whole script call. Then each
+/// request is sent again separately.
 pub fn is_of_one(error: &StoreError) -> bool {
     matches!(error.kind, LockErrorKind::Denied | LockErrorKind::WrongType | LockErrorKind::Protocol)
 }

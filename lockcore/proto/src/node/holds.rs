@@ -1,4 +1,4 @@
-//! Holds: renewed, and lost.
+//! Holds: how they are renewed, downgraded and lost.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::{Command, Grant, Released, Renewed};
 
-/// After a failed confirmation, a touch follows after this time.
+/// Pause between a failed confirmation and the touch that follows it.
 const CONFIRM_RETRY: Duration = Duration::from_millis(250);
 const UNPROVEN: &str =
     "the lease expired before a renewal could confirm that the hold existed at the release";
-/// A request is reported once it has waited this long behind a hold on the same node.
+/// How long a request waits behind a hold of the same node until this is reported.
 const LONG_BEHIND_OWN: Duration = Duration::from_secs(30);
-/// The weight of a read, which a downgrade leaves.
+/// The weight that a downgrade leaves: that of a read.
 const READ: NonZeroU32 = NonZeroU32::MIN;
 
 impl<P: Mirror> Core<P> {
@@ -47,7 +47,8 @@ impl<P: Mirror> Core<P> {
             State::Serving(_) => self.batch_renewed(number, ask.sent, left),
             State::Confirming { token, handed_over } => {
                 let (handed_over, mut later) = (*handed_over, None);
-                // The current hold may be a later grant than the confirmed hold.
+                // The hold may have been granted later than the one being confirmed, so the token
+                // in the reply counts.
                 let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
                     let too_soon = self.too_soon(ask.sent);
@@ -66,7 +67,7 @@ impl<P: Mirror> Core<P> {
             State::Held(_) if left.is_zero() => {
                 self.lose(number, "the server no longer has the hold");
             }
-            // The caller that requested the confirmation has received this result.
+            // If a caller requested the confirmation, it has received this result.
             State::Held(lease) if now >= lease.until() => {
                 self.lose(number, "the renewal came too late");
             }
@@ -80,14 +81,15 @@ impl<P: Mirror> Core<P> {
                 self.push(Effect::Observe(Note::Renewed { lock: ask.lock.clone() }));
                 self.tell_waits_behind(number);
             }
-            // The hold's release has overtaken the renewal, and reports how the hold ended.
+            // The hold's release has overtaken the renewal, and its response reports how the hold
+            // ended.
             _ => {}
         }
     }
 
-    /// Reports a request of this node that has waited for long behind this hold: the holder itself
-    /// may have sent it, and then waits for itself. Checked at each renewal, because there is no
-    /// index of holds by lock.
+    /// Reports if a request of this node has waited for long behind this hold, because the holder
+    /// itself may have made it and then waits for itself. This is checked at each renewal, because
+    /// there is no index of holds by lock.
     pub(super) fn tell_waits_behind(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease), Some(line)) = (&entry.state, self.table.lines().get(&entry.lock))
@@ -103,26 +105,29 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when to retry if a request sent at this moment got a response at the same moment, as
-    /// in memory: a request sent now would be no later.
+    /// Returns the time of the next try if a response arrived at the moment when its request was
+    /// sent, as in an in-memory store; `None` otherwise. A try without a pause would get the same
+    /// time.
     pub(super) fn too_soon(&self, sent: Moment) -> Option<Moment> {
         (sent == self.now).then(|| self.now + lines::MIN_DELAY)
     }
 
-    /// Returns whether a hold confirmed by a request of this moment may have been force-released
-    /// since.
+    /// Returns true if a hold may have been force-released since the request that confirmed it was
+    /// sent, at `sent`.
     pub(super) fn may_be_revoked(&self, entry: &Entry<P>, sent: Moment) -> bool {
         self.is_doubted(sent) || entry.is_revoked_since(sent)
     }
 
-    /// Returns whether a reconnect may have missed a revocation since this request. A request of
-    /// the same moment counts as later: a retry would be no later.
+    /// Returns true if a reconnect after `sent` may have hidden a force-release. A request sent at
+    /// the moment of the reconnect is assumed to be later, because a repeated request could not be
+    /// later either.
     pub(super) fn is_doubted(&self, sent: Moment) -> bool {
         sent + Duration::from_micros(1) < self.doubt
     }
 
-    /// Returns a request that renews a guard's hold now and draws a token above the token floor, or
-    /// `None` if not held. The response is handled like a renewal's; the guard keeps its token.
+    /// Returns the request by which a caller verifies a hold: it renews the hold and draws a token
+    /// above the token floor. `None` if the hold is lost. The response is handled as for a renewal,
+    /// and the guard keeps its token.
     pub fn confirmation(&self, number: u64) -> Option<Ask> {
         let entry = self.table.get(number)?;
         let State::Held(_) = entry.state else { return None };
@@ -130,15 +135,16 @@ impl<P: Mirror> Core<P> {
         Some(self.request(entry.lock.clone(), command, false))
     }
 
-    /// Returns the request that downgrades a held lock to a read; `None` if not held.
+    /// Returns the request that downgrades a held lock to a read; `None` if the lock is not held.
     pub fn downgrade(&mut self, number: u64) -> Option<Ask> {
         let is_held = |entry: &Entry<P>| matches!(entry.state, State::Held(_));
         self.table.get(number).filter(|entry| is_held(entry))?;
-        // No batch member can be alone beside other reads.
+        // The batch ends, because no other member can hold the lock beside a read.
         self.cut_by_guard(self.held_as(number), READ)
     }
 
-    /// Handles a downgrade from write to read. The lease stays unchanged.
+    /// Handles the response to a downgrade from a lock to a read. If the server no longer has the
+    /// hold, it is lost. The lease does not change.
     pub(super) fn reduced(&mut self, member: &Member, outcome: &[Renewed]) {
         if let (Some(number), [Renewed::NotHeld]) = (self.known(member), outcome) {
             self.lose(number, "the server no longer has the hold");
@@ -168,8 +174,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a hold without a release. On the server, the lease stays until the guard is dropped or
-    /// it expires.
+    /// Ends a hold without a release, and notifies its guard with the reason `why`. On the server
+    /// the hold stays until the guard is dropped or the lease expires.
     pub(super) fn lose(&mut self, number: u64, why: &'static str) {
         match self.table.get(number).map(|entry| (&entry.state, self.batches.hold_of(number))) {
             Some((State::Held(_) | State::Offered(_), Some(first))) => {
@@ -180,7 +186,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a hold by the clock, when the last renewals got no response.
+    /// Ends a hold whose lease is over by this node's clock, because the last renewals got no
+    /// response.
     pub(super) fn lapse(&mut self, number: u64, why: &'static str) {
         let first = self.held_as(number);
         let error = StoreError::refused(LockErrorKind::Unavailable, UNPROVEN);
@@ -188,7 +195,7 @@ impl<P: Mirror> Core<P> {
         self.lose(number, why);
     }
 
-    /// Notifies the guard of this member that the hold is lost.
+    /// Notifies the guard of this member that its hold is lost, with the reason `why`.
     pub(super) fn tell_lost(&mut self, number: u64, why: &'static str) {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease) | State::Offered(lease)) = &entry.state else { return };
@@ -201,8 +208,9 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Lost { lock, held, why, of: mirror }));
     }
 
-    /// Handles a force-release for a member. The message may overtake the response that reports
-    /// this hold, because the two use different connections: it is recorded for that response.
+    /// Handles the message that a member's hold was force-released. The message may overtake the
+    /// response that reports this hold, because they use different connections. So the time is
+    /// recorded, to doubt that response.
     pub(super) fn revoked(&mut self, number: u64) {
         let now = self.now;
         let entry = &self.table.entries()[&number];
@@ -216,7 +224,7 @@ impl<P: Mirror> Core<P> {
                 self.prove(number, Ok(Released::NotHeld), now);
                 self.lose_batch(number, "the hold was force-released");
             }
-            // The response to the confirmation decides.
+            // The response to the confirmation in flight shows whether the hold exists.
             State::ConfirmingBatch => {
                 self.table.change(number, |entry| entry.revoked = Some(now));
             }
@@ -226,13 +234,13 @@ impl<P: Mirror> Core<P> {
             | State::Confirming { .. } => {
                 let lock = self.table.entries()[&number].lock.clone();
                 self.table.change(number, |entry| entry.revoked = Some(now));
-                // The position is lost, too: the touch finds it gone.
+                // The position is lost, too: the touch finds no such member.
                 self.table.touch_by(&lock, now);
             }
             State::Held(_) => self.lose(number, "the hold was force-released"),
             State::Offered(_) => {
                 self.miss(number);
-                // A force-released hold is not released again.
+                // The server has no hold any more, so nothing is released.
                 self.table.change(number, |entry| entry.state = entry.gone(now));
                 let current = number + 1;
                 if let Some(mirror) = self.table.get(current).map(|entry| entry.mirror.clone()) {
@@ -243,7 +251,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a hold or an offer by the clock, or a leaked hold after it expired on the server.
+    /// Ends a hold, an offer or a leaked hold whose time is over by this node's clock.
     pub(super) fn ended(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -252,7 +260,7 @@ impl<P: Mirror> Core<P> {
                 let why = lease.end(&entry.options);
                 self.lapse(number, why);
             }
-            // The hold has ended, not only the offer.
+            // The batch hold has ended, not only the time to take the offer.
             State::Offered(lease)
                 if self.batches.hold_of(number).is_some()
                     && now >= lease.notice_at(&entry.options) =>

@@ -88,7 +88,7 @@ impl Traffic {
 }
 
 impl Lane {
-    /// Updates the orders of this lane after the index keys of an entry have changed.
+    /// Updates the orders of this lane after an entry's index keys have changed.
     #[inline]
     pub(super) fn reorder(&mut self, number: u64, before: &IndexKeys, after: &IndexKeys) {
         move_in_time(&mut self.renewals, number, before.renew, after.renew);

@@ -18,7 +18,7 @@ pub(super) struct Lease {
     pub(super) since: Moment,
     /// The time of the request from which the deadline is counted.
     pub(super) asked: Moment,
-    /// The time until which the hold is certain, earlier than the end of the lease on the server.
+    /// The time until which the hold is certain, earlier than the lease's end on the server.
     deadline: Moment,
     /// The end of `max_hold`; `None` if it is not limited.
     last: Option<Moment>,
@@ -30,7 +30,7 @@ pub(super) struct Lease {
 }
 
 /// Returns the time until which a lease that lasts `left` from `anchor` on is certain. This is
-/// before the end of the lease, because clocks tick at different rates.
+/// before the lease's end, because clocks tick at different rates.
 pub(super) fn certain_until(anchor: Moment, left: Duration) -> Moment {
     anchor + left.saturating_sub(margin(left))
 }
@@ -46,7 +46,7 @@ pub(super) fn claim(options: &Terms) -> Duration {
 }
 
 /// Returns the time between two touches of a waiter. It is short enough to find a grant whose
-/// message was lost while most of the grace lease is left.
+/// message was lost while most of the claim is left.
 pub(super) fn touch_period(options: &Terms) -> Duration {
     TOUCH_PERIOD.min(claim(options) * 2 / 5)
 }
@@ -77,10 +77,12 @@ impl Lease {
         let half = deadline.since(now) / 2;
         let is_full = left >= options.lease - options.lease / 10;
         let renew_at = match options.renewal {
-            // A third of a full lease, or half of the remaining time if sooner.
+            // A full lease is renewed after a third, or after half of the remaining time if that is
+            // sooner.
             Renewal::Watchdog if is_full => Some(now + half.min(options.lease / 3)),
             Renewal::Watchdog => Some(now + half),
-            // Handed off with a claim: a single renewal turns the claim into the full lease.
+            // The lock was handed off with a claim, so a single renewal extends the claim to the
+            // full lease.
             Renewal::Fixed if !is_full => Some(now),
             Renewal::Fixed => None,
         };
@@ -110,7 +112,7 @@ impl Lease {
         Self { token, since: now, renew_at: None, ..self.clone() }
     }
 
-    /// Extends the lease of a batch member, after the hold of the batch was renewed.
+    /// Extends a batch member's lease, after the batch hold was renewed.
     pub(super) fn follow(&mut self, hold: &Self) {
         self.deadline = self.deadline.max(hold.deadline);
         self.asked = hold.asked;

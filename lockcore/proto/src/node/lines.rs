@@ -33,8 +33,8 @@ pub(super) const MIN_WEIGHT: usize = MAX_MEMBERS / MAX_LINES;
 /// first deadline.
 pub(super) const MAX_TOUCHING: usize = 4 * MAX_MEMBERS;
 
-/// Returns the weight of a touch: the number of members, but at least the share that a lock has of
-/// a full script.
+/// Returns a touch's weight: the number of members, but at least the share that a lock has of a
+/// full script.
 pub(super) fn weight(members: &[Member]) -> usize {
     members.len().max(MIN_WEIGHT)
 }
@@ -47,7 +47,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Continues the recheck: schedules touches for a bounded number of queues. Each touch is sent
-    /// when its lane has room. Returns the unused budget.
+    /// when its lane has room. Returns the unused part of `budget`.
     pub(super) fn recheck_on(&mut self, budget: usize) -> usize {
         let Some((mut from, since)) = self.recheck.take() else { return budget };
         for left in (budget.saturating_sub(MADE_DUE)..budget).rev() {
@@ -65,7 +65,7 @@ impl<P: Mirror> Core<P> {
 
     /// Sends the due touches of a lane, and touches due soon. A queue that waits for the end of a
     /// lease is not touched early, because it was touched lately and nothing changes before that
-    /// end. Returns the unused budget.
+    /// end. Returns the unused part of `budget`.
     pub(super) fn touch_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
         let now = self.now;
         let room = self.room_to_touch(self.table.lane(lane)).div_ceil(MIN_WEIGHT).min(budget);
@@ -120,7 +120,8 @@ impl<P: Mirror> Core<P> {
                 // The same reply contains the grant, which was handled before.
                 Presence::Holding => {}
                 Presence::Superseded => self.superseded(number),
-                // The member was force-released, and may have been queued again since.
+                // The member was force-released and may have been queued again since, so another
+                // touch follows.
                 Presence::Gone if self.may_be_back_since(number, ask.sent) => {
                     self.table.touch_by(&ask.lock, self.now);
                 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Moment(u64);
 
 impl Moment {
-    /// Returns the moment `micros` µs after the node's start.
+    /// Creates the moment that is `micros` µs after the node's start.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
@@ -30,7 +30,7 @@ impl Moment {
     }
 }
 
-/// Adds a duration, saturating at the last possible moment.
+/// Adds a duration. The sum is at most the last possible moment.
 impl Add<Duration> for Moment {
     type Output = Self;
 

@@ -1,4 +1,4 @@
-//! A view of the table for model checkers.
+//! A view of the core's state for model checkers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::name::LockName;
 use crate::node::entry::{Caller, Mirror, State};
 use crate::node::moment::Moment;
 
-/// An entry's state, without data.
+/// The state of an attempt or a hold, without the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "as in the table")]
 pub enum Phase {
@@ -33,26 +33,26 @@ pub enum Phase {
     Over,
 }
 
-/// A single item of due work.
+/// A single item of scheduled work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
-    /// A hold or an offer expires, or is forgotten.
+    /// The time of the hold or offer with this member id is over.
     End(u64),
-    /// A hold is renewed.
+    /// The hold with this member id is renewed.
     Renewal(u64),
-    /// A member is released or leaves.
+    /// The member with this id is released or leaves.
     GiveBack(u64),
-    /// A local queue is touched.
+    /// All waiters of this node for this lock are touched.
     Touch(LockName),
-    /// Acquires are sent for which there was no room before.
+    /// Acquires are sent that had no room before.
     Turn,
-    /// Backing-off attempts are sent again.
+    /// Attempts that are backing off are sent again.
     Retry,
     /// Released members leave once more, because another server has taken over.
     LeaveAgain,
-    /// All holds are renewed after a new connection.
+    /// All holds are renewed, because a connection is new.
     RenewAll,
-    /// All local queues are touched after a new connection.
+    /// All waiters are touched, because a connection is new.
     Recheck,
 }
 
@@ -80,37 +80,38 @@ impl State {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Returns an attempt's member id in `round`.
+    /// Returns an attempt's member id in the round `round`: after it has lost so many queue
+    /// positions.
     pub fn number_of(attempt: u64, round: u64) -> u64 {
         attempt << ROUND_BITS | round
     }
 
-    /// Splits a member id into attempt and round.
+    /// Splits a member id into the attempt number and the round.
     pub fn parts_of(number: u64) -> (u64, u64) {
         (number >> ROUND_BITS, number % (1 << ROUND_BITS))
     }
 
-    /// Returns an attempt's current member id.
+    /// Returns an attempt's current member id; `None` if the attempt is over.
     pub fn round(&self, attempt: u64) -> Option<u64> {
         self.current(attempt)
     }
 
-    /// Returns a member id's phase, if the table contains it.
+    /// Returns the member's state with this id; `None` if the core does not have it.
     pub fn phase(&self, number: u64) -> Option<Phase> {
         self.table.get(number).map(|entry| entry.state.phase())
     }
 
-    /// Returns the member with this id.
+    /// Returns the member with this id; `None` if the core does not have it.
     pub fn member(&self, number: u64) -> Option<&Member> {
         self.table.get(number).map(|entry| &entry.member)
     }
 
-    /// Returns the moment from which an unsolicited grant is counted.
+    /// Returns the time from which the lease of a grant by message is counted for this member id.
     pub fn anchor(&self, number: u64) -> Option<Moment> {
         self.table.get(number).map(|entry| entry.anchor)
     }
 
-    /// Returns until when a hold or an offer is certain; `None` in other states.
+    /// Returns the time until which a hold or an offer is certain; `None` in other states.
     pub fn until(&self, number: u64) -> Option<Moment> {
         match &self.table.get(number)?.state {
             State::Held(lease) | State::Offered(lease) | State::Serving(lease) => {
@@ -120,12 +121,12 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns all member ids in the table.
+    /// Returns the ids of all members that the core has.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         self.table.entries().keys().copied()
     }
 
-    /// Returns the member ids that are stuck until an in-flight request is answered.
+    /// Returns the member ids that cannot proceed before a request in flight is answered.
     pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
         let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
             State::Asking { .. } | State::Confirming { .. } | State::ConfirmingBatch => true,
@@ -135,12 +136,13 @@ impl<P: Mirror> Core<P> {
         waits.map(|(number, _)| *number)
     }
 
-    /// Returns all scheduled work, item by item, for a caller that decides on the order.
+    /// Returns all scheduled work with its due time, item by item, for a model checker that chooses
+    /// the order.
     pub fn dues(&self) -> impl Iterator<Item = (Moment, Due)> {
         DueWork::ALL.into_iter().flat_map(|work| self.each(work))
     }
 
-    /// Returns all scheduled items of this kind of work.
+    /// Returns all scheduled items of this kind.
     fn each(&self, work: DueWork) -> Vec<(Moment, Due)> {
         let numbers = |numbers: &BTreeSet<(Moment, u64)>, due: fn(u64) -> Due| {
             numbers.iter().map(|(at, number)| (*at, due(*number))).collect()
@@ -177,7 +179,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles an item, even before it is due.
+    /// Does the work of an item, even before it is due.
     pub fn attend(&mut self, due: &Due) {
         match due {
             Due::End(number) => self.ended(*number),
@@ -206,8 +208,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Appends the parts by which two tables differ. Values for timing only, such as counters and
-    /// send times, are left out.
+    /// Appends numbers to `print` that identify the state of the core. Values for timing only, such
+    /// as counters and send times, are left out.
     pub fn print(&self, print: &mut Vec<u64>) {
         for (number, entry) in self.table.entries() {
             let caller = match entry.caller {
@@ -234,7 +236,7 @@ impl<P: Mirror> Core<P> {
             let phase = entry.state.phase() as u64;
             print.extend([*number, phase << 8 | flags, until.as_micros()]);
             print.extend(self.batches.hold_of(*number).map(|batch| u64::MAX / 4 - batch));
-            // Absent values add nothing.
+            // An absent value adds no number.
             print.extend(self.busy.has(&entry.lock).then_some(u64::MAX - 1));
             print.extend(entry.revoked.map(|revoked| u64::MAX - 1 - revoked.as_micros()));
             print.extend(entry.answered.map(|answered| u64::MAX / 2 - answered.as_micros()));

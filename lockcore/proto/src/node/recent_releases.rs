@@ -1,14 +1,15 @@
-//! The members reported gone by the server's latest replies.
+//! The latest releases, so that late replies and servers that take over do not bring released
+//! members back.
 //!
-//! Different tasks process replies, so two replies may change places. A reply older than a hold's
-//! release may still report that hold, which must not be released again. Only the release itself
-//! shows this: the server's clock may be set between two replies.
+//! Replies are processed by different tasks, so they may arrive here out of order. A reply older
+//! than a release may still report the released hold, which must not be released again. Only the
+//! list of releases shows this, because the server's clock may be set between two replies.
 //!
-//! A server that takes over may not know that the members are gone: a primary acknowledges a
+//! A server that takes over may not know that members are gone, because a primary acknowledges a
 //! release or a leave before replicating it. On the new server such a member waits or holds, and no
 //! process would use the grant. So each member released during a possible replica lag leaves once
-//! more there, but only once: if yet another server takes over right then, the hold ends with the
-//! lease, and the queue position with a claim.
+//! more there. It does so only once: if yet another server takes over right then, the hold ends
+//! with its lease, and the queue position with a claim.
 
 use std::collections::VecDeque;
 
@@ -20,20 +21,21 @@ use crate::node::entry::Mirror;
 use crate::node::moment::Moment;
 use crate::node::recent_release::RecentRelease;
 
-/// Maximum number of remembered releases: about two megabytes. Beyond it the oldest are dropped: a
-/// server that takes over may then keep their locks for a claim or the rest of a lease.
+/// Maximum number of remembered releases, which use about two megabytes. Beyond it the oldest are
+/// forgotten. A server that takes over may then keep their locks for a claim or the rest of a
+/// lease.
 const REMEMBERED: usize = 16_384;
-/// How many of the latest releases are searched when a reply may be older than a release. If more
-/// releases are answered while a reply waits to be processed, a superfluous leave is sent and finds
-/// nothing.
+/// Number of latest releases that are searched when a reply may be older than a release. If more
+/// releases are acknowledged while a reply waits to be processed, a superfluous leave is sent,
+/// which finds nothing.
 const LOOKED_THROUGH: usize = 64;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecentReleases {
-    /// All remembered releases, in the order of arrival.
+    /// All remembered releases, in the order in which they were acknowledged.
     last: VecDeque<RecentRelease>,
-    /// Number of releases, from the end of the list, that in-flight requests may not have seen:
-    /// their replies may still report these holds.
+    /// Number of releases, from the end of `last`, that requests in flight may not have seen. Their
+    /// replies may still report these holds.
     recent: usize,
 }
 
@@ -48,14 +50,14 @@ impl RecentReleases {
         self.recent = LOOKED_THROUGH.min(self.recent + 1);
     }
 
-    /// Asserts the bounds.
+    /// Panics if the list is longer than its limits.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         assert!(self.last.len() <= REMEMBERED, "{} are remembered", self.last.len());
         assert!(self.recent <= LOOKED_THROUGH, "{} are looked through", self.recent);
     }
 
-    /// Handles a new connection: no older reply is in flight.
+    /// Records a new connection, so that no reply to an older request is in flight.
     pub(super) fn reconnected(&mut self) {
         self.recent = 0;
     }
@@ -64,20 +66,21 @@ impl RecentReleases {
         self.last.iter().rev().take(self.recent)
     }
 
-    /// Returns the searched releases' member ids, and when this node learned of each release.
+    /// Returns the releases that are searched, each as the member id and the time when this node
+    /// learned of the release.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Moment)> {
         self.recent().map(|release| (release.number, release.heard))
     }
 
-    /// Returns whether the reply to a request sent at `sent` may be older than the member's
-    /// release.
+    /// Returns true if the reply to a request sent at `sent` may be older than the release of this
+    /// member.
     pub(super) fn since(&self, number: u64, sent: Moment) -> bool {
         self.recent().any(|release| release.number == number && sent <= release.heard)
     }
 }
 
 impl<P: Mirror> Core<P> {
-    /// Remembers a member as gone.
+    /// Remembers that a member was removed on the server; does nothing if `number` is `None`.
     pub(super) fn remember_release(
         &mut self,
         number: Option<u64>,
@@ -91,15 +94,16 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Records a switch to another server: all commands go there from now on.
+    /// Records that all commands go to another server from now on. Members released recently leave
+    /// once more there, because the server may not know their releases.
     pub fn moved(&mut self) {
         for release in std::mem::take(&mut self.recent_releases.last) {
             self.leave_later(release);
         }
     }
 
-    /// Records each slot's lane from now on. The locks of a moved slot take all scheduled work
-    /// along, and their recently released members leave once more on the new server.
+    /// Sets the lane (server) of each Cluster slot. For the locks of a moved slot, all scheduled
+    /// work moves along, and members released recently leave once more on the new server.
     pub fn set_lanes(&mut self, lanes: Lanes) {
         let before = self.table.set_lanes(lanes);
         for lane in 0..self.table.lanes().len() as u16 {
@@ -128,8 +132,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Repeats leaves possibly unknown to the server: a part of the window at a time, and only when
-    /// no other leave is scheduled.
+    /// Lets members leave once more that a new server may not know to be gone. It sends only a few
+    /// at a time, and only when no other leave is scheduled. Handles at most `budget` members, and
+    /// returns the unused part of this number.
     pub(super) fn leave_again(&mut self, lane: u16, mut budget: usize) -> usize {
         if !self.may_leave_again(self.table.lane(lane)) {
             return budget;
@@ -141,7 +146,7 @@ impl<P: Mirror> Core<P> {
                 break;
             };
             budget -= 1;
-            // A member recorded twice leaves once.
+            // A member that is in the list twice leaves once.
             if !self.table.entries().contains_key(&number) {
                 self.give_back(lock, member);
                 self.table.change(number, |entry| entry.leaves_again = true);
@@ -150,7 +155,7 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Returns whether leaves may be repeated now.
+    /// Returns true if such a member may leave now.
     pub(super) fn may_leave_again(&self, lane: &Lane) -> bool {
         !lane.traffic.again.is_empty()
             && lane.leaves.is_empty()

@@ -1,4 +1,4 @@
-//! Holds being released, until the server has confirmed.
+//! Releases and leaves, from the caller's request until the server has acknowledged them.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
 impl<P: Mirror> Core<P> {
-    /// Releases a guard: in the background at `due`, or by the caller if `due` is `None`. If other
-    /// batch members keep the hold, `is_asked` says whether the caller wants to know if the hold
-    /// still existed.
+    /// Releases a guard's hold: in the background at `due`, or by a request that the caller sends
+    /// if `due` is `None`. If other batch members keep the hold, `is_asked` is true if the caller
+    /// wants to know whether the hold still existed.
     pub(super) fn begin_release(
         &mut self,
         number: u64,
@@ -25,7 +25,7 @@ impl<P: Mirror> Core<P> {
     ) -> GivenBack {
         let Some(entry) = self.table.get(number) else { return GivenBack::Nothing };
         match &entry.state {
-            // Expired by the clock, although no tick has run yet.
+            // The hold has expired by the clock, although no tick has run since.
             State::Held(lease) if self.now >= lease.until() => {
                 self.lapse(number, "the lease deadline has passed");
             }
@@ -43,9 +43,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Releases an offer or a guard: in the background at `due`, or by the caller if `due` is
-    /// `None`. Returns the member id of the hold to release with it; `None` if other batch members
-    /// keep the hold.
+    /// Releases a hold, whether a guard has it or it is only offered: in the background at `due`,
+    /// or by the caller if `due` is `None`. Returns the member id under which the hold must be
+    /// released; `None` if other batch members keep the hold.
     pub(super) fn hand_back(&mut self, number: u64, due: Option<Moment>) -> Option<u64> {
         if let Some(first) = self.batches.hold_of(number) {
             return self.pass_on(first, number, due).then_some(first);
@@ -61,8 +61,8 @@ impl<P: Mirror> Core<P> {
         let members = self.batches.get(number).map_or(alone.as_slice(), |batch| &batch.members);
         let may_run_again = |of: &u64| self.table.get(*of).is_some_and(Entry::may_run_again);
         let leaving = |of: &u64| Leaving::new(member.renumbered(*of), may_run_again(of));
-        // Hold and tombstones in a single command: an acquire copy finds either of them. Where the
-        // server has not cut the batch yet, the other members have the hold.
+        // The hold and the tombstones change in a single command, so an acquire copy finds either
+        // of them. If the server has not cut the batch yet, the other members have the hold.
         let is_cut = self.batches.get(number).is_some_and(|batch| batch.is_cut);
         let command = match is_cut || members.iter().any(may_run_again) {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },
@@ -71,8 +71,8 @@ impl<P: Mirror> Core<P> {
         self.request(lock.clone(), command, background)
     }
 
-    /// Finishes a release, because the member is gone on the server. Returns the member id if the
-    /// member is known and the release is news.
+    /// Finishes a release or a leave, because the server has removed the member. Returns the member
+    /// id if the member is in the table and its end was not known before.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
         self.forget_batch(number);
@@ -86,16 +86,17 @@ impl<P: Mirror> Core<P> {
         is_known.then_some(number)
     }
 
-    /// Handles a release that found no hold. The hold may have been force-released before an
-    /// acquire copy ran and queued the member once more, so the member leaves. A force release sets
-    /// batch members aside to come back: all finished members leave too.
+    /// Handles a release that found no hold on the server. The hold may have been force-released
+    /// before an acquire copy ran and queued the member once more, so the member leaves. For a
+    /// batch, all finished members leave, because a force-release sets batch members aside to come
+    /// back. Returns the member id if the member is in the table.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
         let batch = self.forget_batch(number);
         let was_batch = batch.is_some();
         let lock = self.table.change(number, |entry| {
-            // A batch release, repeated as such.
+            // The release of a batch was repeated as a leave of all its members.
             let is_repeated = was_batch && matches!(entry.state, State::Leaving { .. });
             if is_repeated || matches!(entry.state, State::Releasing { .. }) {
                 entry.state = entry.leaving(now);
@@ -111,8 +112,9 @@ impl<P: Mirror> Core<P> {
         Some(number)
     }
 
-    /// Schedules the next attempt after a failed leave. Repeating is harmless: the first copy
-    /// removes the member, later copies find nothing.
+    /// Schedules the next try after a release or a leave failed; after the last try, gives the
+    /// member up. Repeating is harmless, because the first copy removes the member, and later
+    /// copies find nothing.
     pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };

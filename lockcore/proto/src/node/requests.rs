@@ -1,4 +1,4 @@
-//! In-flight requests, and the room for more of each kind in each lane.
+//! Requests in flight, and how many more of each kind may be sent in each lane.
 
 use super::lane::Lane;
 use super::{Core, MAX_AT_ONCE, lines};
@@ -14,42 +14,44 @@ impl<P: Mirror> Core<P> {
         self.commands.is_up() && self.subscription.is_up()
     }
 
-    /// Returns how many acquires callers may send now.
+    /// Returns how many more first acquires may be sent now.
     pub(super) fn room_to_ask(&self, lane: &Lane) -> usize {
         lane.traffic.bound(self.rules.acquires).saturating_sub(lane.traffic.asking)
     }
 
-    /// Returns how many acquires may be repeated now.
+    /// Returns how many more acquires may be retried now.
     pub(super) fn room_to_repeat(&self, lane: &Lane) -> usize {
         lane.traffic.bound(self.rules.window).saturating_sub(lane.traffic.repeating)
     }
 
-    /// Returns how many leaves may be sent now. Each leave ends an acquire, and twice as many
-    /// leaves may be in flight: leaves never fall behind acquires, however acquires arrive.
+    /// Returns how many more leaves may be sent now. Twice as many leaves as acquires may be in
+    /// flight. So leaves never fall behind acquires, because each leave ends an acquire.
     pub(super) fn room_to_leave(&self, lane: &Lane) -> usize {
         let most = self.rules.acquires.saturating_mul(2);
         lane.traffic.bound(most).saturating_sub(lane.traffic.leaving)
     }
 
-    /// Returns how many holds may be renewed now.
+    /// Returns how many more holds may be renewed now.
     pub(super) fn room_to_renew(&self, lane: &Lane) -> usize {
         lane.traffic.bound(MAX_AT_ONCE).saturating_sub(lane.traffic.renewing)
     }
 
-    /// Returns how much touch weight may be sent now.
+    /// Returns the total weight of the touches that may be sent now; 0 without a connection.
     pub(super) fn room_to_touch(&self, lane: &Lane) -> usize {
         let most = lane.traffic.bound(lines::MAX_TOUCHING / lines::MIN_WEIGHT) * lines::MIN_WEIGHT;
         let is_up = self.commands.is_up();
         if is_up { most.saturating_sub(lane.traffic.touching) } else { 0 }
     }
 
-    /// Returns a caller's request without effect on this node.
+    /// Creates a request for a caller that belongs to no attempt or hold here, such as an
+    /// inspection.
     pub fn aside(&self, lock: LockName, command: Command, sent: Moment) -> Ask {
         let lane = self.table.lane_of(&lock);
         Ask { lock, command, sent, background: false, lane, way: Way::Script }
     }
 
-    /// Returns a request to send now.
+    /// Creates a request that is sent now. A release takes the fast path if the lock was not busy
+    /// the last time.
     pub(super) fn request(&self, lock: LockName, command: Command, background: bool) -> Ask {
         let is_release = matches!(command, Command::Release { .. });
         let way = if is_release && !self.busy.has(&lock) { Way::Fast } else { Way::Script };
@@ -67,14 +69,14 @@ impl<P: Mirror> Core<P> {
             _ => traffic.leaving += 1,
         }
         let ask = Ask { background: true, ..ask };
-        // A failover or a power loss reverts a renewal held only in the server's memory, so no
-        // guard may rely on it before it is confirmed.
+        // A failover or a power loss undoes a renewal that is only in the server's memory, so no
+        // guard may rely on it before the store has confirmed it.
         let is_confirmed = self.rules.confirms_writes && !ask.command.renews().is_empty();
         self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }
 
-    /// Counts a request as no longer in flight, in the lane it was sent in: the slot may have moved
-    /// since.
+    /// Counts a request as no longer in flight, in the lane in which it was sent, because the slot
+    /// may have moved since.
     fn arrived(&mut self, ask: &Ask) {
         if ask.way == Way::FellBack {
             self.busy.note(&ask.lock, true);
@@ -92,13 +94,13 @@ impl<P: Mirror> Core<P> {
             Command::Touch { members } => (&mut traffic.touching, lines::weight(members)),
             _ => (&mut traffic.leaving, 1),
         };
-        // The core made this request, and each request is answered once, whatever the server
-        // replies.
+        // The core counted this request when it made it, and each request has one response or
+        // error.
         debug_assert!(*count >= less, "{less} of {count} have arrived: {ask:?}");
         *count = count.saturating_sub(less);
     }
 
-    /// Handles an answered request.
+    /// Records that a request was answered: the server responds.
     pub(super) fn succeeded(&mut self, ask: &Ask) {
         self.arrived(ask);
         if ask.way == Way::Fast && matches!(ask.command, Command::Release { .. }) {
@@ -111,7 +113,8 @@ impl<P: Mirror> Core<P> {
         traffic.is_silent = false;
     }
 
-    /// Handles an unanswered or refused request.
+    /// Records that a request failed. If it may have run and nothing else was answered since it was
+    /// sent, its lane is silent.
     pub(super) fn failed(&mut self, ask: &Ask, error: &StoreError) {
         self.arrived(ask);
         let traffic = self.table.traffic(ask.lane);

@@ -1,5 +1,5 @@
-//! The table: all entries and the orders derived from them, changed together. Other files only read
-//! entries.
+//! The table: all entries, and the indices derived from them. Both are changed only here; other
+//! files only read entries.
 
 use std::collections::hash_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,20 +17,20 @@ use crate::node::lane::{ByTime, Lane, Lanes, Traffic, move_in_time};
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// This node's waiters for a lock.
+/// A local queue: the waiters of this node for a lock, which are touched together.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) numbers: BTreeSet<u64>,
     pub(super) period: Duration,
     lane: u16,
     due: Moment,
-    /// When the whole queue was last touched.
+    /// The time when all waiters were last touched together.
     pub(super) touched: Moment,
-    /// Whether the touch is part of a recheck of all queues after a new connection.
+    /// True if the next touch belongs to a recheck of all queues after a reconnect.
     pub(super) is_rechecked: bool,
 }
 
-/// An entry and its index keys.
+/// An entry, with the keys under which it is indexed.
 #[derive(Debug, Clone)]
 pub(super) struct Indexed<P> {
     entry: Entry<P>,
@@ -45,26 +45,27 @@ impl<P> Deref for Indexed<P> {
     }
 }
 
-/// A lock's acquires in flight or to be sent.
+/// The acquires of a lock that are in flight or not sent yet.
 #[derive(Debug, Clone)]
 struct AskedFor {
     count: usize,
-    /// The earliest attempt. Its entry has the fence, if the acquire took the fast path.
+    /// The member id of the earliest attempt. If its acquire took the fast path, its entry has the
+    /// fence.
     first: u64,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Table<P> {
-    /// Boxed, because the map moves values.
+    /// The entries by member id. They are boxed, because the map moves its values.
     entries: BTreeMap<u64, Box<Indexed<P>>>,
     lines: BTreeMap<LockName, Line>,
     ends: ByTime,
     releases: ByTime,
     lanes: Vec<Lane>,
-    /// The lane of each Cluster slot.
+    /// The lane of each Cluster slot; `None` without a Cluster.
     lane_of_slot: Option<Lanes>,
-    /// The locks with acquires in flight or to be sent. Hashed, so that a lock allocates nothing by
-    /// coming and going.
+    /// The locks with acquires that are in flight or not sent yet. A hash map, so that adding and
+    /// removing a lock allocates nothing.
     asked_for: HashMap<LockName, AskedFor>,
     to_send: Vec<u64>,
     counts: Counts,
@@ -110,7 +111,7 @@ impl<P: Mirror> Table<P> {
         &mut self.lanes[usize::from(lane)].traffic
     }
 
-    /// Returns a lock's slot, or 0 where slots have no lanes.
+    /// Returns the Cluster slot of a lock; 0 without a Cluster.
     pub(super) fn slot(&self, lock: &LockName) -> u16 {
         self.lane_of_slot.as_ref().map_or(0, |_| lock.slot())
     }
@@ -119,7 +120,8 @@ impl<P: Mirror> Table<P> {
         self.lane_of_slot.as_ref().map_or(0, |lanes| lanes[usize::from(lock.slot())])
     }
 
-    /// Moves every entry and queue to the right lane. Returns the previous lanes.
+    /// Sets the lane of each Cluster slot, and moves every entry and queue to its new lane. Returns
+    /// the previous lanes.
     pub(super) fn set_lanes(&mut self, lanes: Lanes) -> Option<Lanes> {
         let count = lanes.iter().max().map_or(1, |last| usize::from(*last) + 1);
         self.lanes.resize_with(self.lanes.len().max(count), Lane::default);
@@ -149,12 +151,12 @@ impl<P: Mirror> Table<P> {
         self.entries.get(&number).map(|indexed| &indexed.entry)
     }
 
-    /// Records that this very member's acquire was answered, so that no copy is in flight any more.
-    /// Returns the member id.
+    /// Records that this member's acquire was answered, so that no copy of it is in flight any
+    /// more. Returns the member id; `None` if the member is not in the table.
     pub(super) fn answered(&mut self, member: &Member, now: Moment) -> Option<u64> {
         let Indexed { entry, .. } = &mut **self.entries.get_mut(&member.number())?;
         let is_this = entry.member == *member;
-        // No index depends on these fields.
+        // These fields can be changed directly, because no index depends on them.
         entry.may_hold &= !is_this;
         if is_this && entry.unanswered {
             entry.unanswered = false;
@@ -163,17 +165,18 @@ impl<P: Mirror> Table<P> {
         is_this.then(|| member.number())
     }
 
-    /// Returns a granted member's entry. Unless the grant answers the acquire, an acquire copy may
-    /// still be in flight.
+    /// Returns a member's entry that was granted the lock; `None` if it is not in the table. If the
+    /// grant did not answer the acquire (`by_its_answer`), records that an acquire copy may still
+    /// be in flight.
     pub(super) fn granted(&mut self, number: u64, by_its_answer: bool) -> Option<&Entry<P>> {
         let Indexed { entry, .. } = &mut **self.entries.get_mut(&number)?;
         entry.unanswered |= !by_its_answer && matches!(entry.state, State::Asking { .. });
         Some(entry)
     }
 
-    /// Asserts that counts, lanes and indices agree with the entries: an index with all entries and
-    /// the same size contains nothing else. Allocates nothing, because allocation-counting tests
-    /// run it, too.
+    /// Panics if counts, lanes and indices do not agree with the entries. An index that has all
+    /// entries and the same size contains nothing else. It allocates nothing, because tests that
+    /// count allocations run it, too.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         let Counts { failed, positions_lost, .. } = self.counts;
@@ -255,17 +258,18 @@ impl<P: Mirror> Table<P> {
         assert_eq!(in_lines, waiting, "the queues");
     }
 
-    /// Counts an attempt that has lost its queue position.
+    /// Adds one to the number of lost queue positions.
     pub(super) fn count_lost_position(&mut self) {
         self.counts.positions_lost += 1;
     }
 
-    /// Counts a member whose end was never confirmed by the server.
+    /// Counts a member that was given up, because the server never acknowledged its release or
+    /// leave.
     pub(super) fn count_failed(&mut self) {
         self.counts.failed += 1;
     }
 
-    /// Records a touch of the whole queue of `lock`.
+    /// Records that all waiters of this node for `lock` were touched.
     pub(super) fn touched(&mut self, lock: &LockName, now: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.touched = now;
@@ -273,7 +277,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Makes the queue of `lock` due now, with all other queues.
+    /// Schedules an immediate touch for the queue of `lock`, as part of a recheck of all queues.
     pub(super) fn recheck(&mut self, lock: &LockName, now: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.is_rechecked = true;
@@ -281,8 +285,8 @@ impl<P: Mirror> Table<P> {
         self.touch_by(lock, now);
     }
 
-    /// Adds a new, unsent attempt. If it `may` be sent at once and the lock has no other acquire in
-    /// flight or to be sent, the acquire is sent. Returns whether it is.
+    /// Adds a new attempt. Returns true if its acquire is sent now: if it `may` be, and the lock
+    /// has no other acquire in flight or to be sent.
     pub(super) fn begin(&mut self, number: u64, mut entry: Entry<P>, may: bool) -> bool {
         let AskedFor { count, first } = *self.count_asked_for(entry.lock.clone(), number);
         let is_next = count == 1 && may;
@@ -290,7 +294,7 @@ impl<P: Mirror> Table<P> {
             entry.state = State::Asking { error: None, poked: false };
         }
         entry.fence.take_if(|_| !is_next);
-        // No index depends on the fence.
+        // The fence can be changed directly, because no index depends on it.
         if count > 1
             && let Some(first) = self.entries.get_mut(&first)
             && let Some(fence) = &mut first.entry.fence
@@ -302,12 +306,12 @@ impl<P: Mirror> Table<P> {
         is_next
     }
 
-    /// Returns whether the lock has a single acquire in flight or to be sent.
+    /// Returns true if the lock has exactly one acquire in flight or to be sent.
     pub(super) fn is_asked_for_once(&self, lock: &LockName) -> bool {
         self.asked_for.get(lock).is_some_and(|of| of.count == 1)
     }
 
-    /// Makes this attempt, the only one for its lock, the first.
+    /// Records that this attempt, the only one for its lock, is the first, with this fence.
     pub(super) fn set_first(&mut self, number: u64, fence: Option<BTreeSet<u64>>) {
         let Some(indexed) = self.entries.get_mut(&number) else { return };
         indexed.entry.fence = fence;
@@ -316,22 +320,23 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Schedules an unsent attempt for the effects of this event.
+    /// Lets the acquire of an unsent attempt be sent with the effects of this event.
     pub(super) fn send_now(&mut self, number: u64) {
         self.to_send.push(number);
     }
 
-    /// Returns whether attempts are to be sent with the effects of this event.
+    /// Returns true if acquires are to be sent with the effects of this event.
     pub(super) fn has_to_send(&self) -> bool {
         !self.to_send.is_empty()
     }
 
-    /// Takes the attempts to be sent with the effects of this event.
+    /// Removes and returns the member ids whose acquires are to be sent with the effects of this
+    /// event.
     pub(super) fn take_to_send(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.to_send)
     }
 
-    /// Lets the attempts behind a fence pass.
+    /// Lets the attempts pass that waited behind a fence, so that they are sent with this event.
     fn pass(&mut self, behind: BTreeSet<u64>) {
         for number in behind {
             self.change(number, |entry| entry.is_fenced = false);
@@ -339,7 +344,8 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Adds an entry. A new attempt's acquire is counted by [`begin`](Self::begin).
+    /// Adds an entry and its index keys. For a new attempt, [`begin`](Self::begin) must have
+    /// counted the acquire.
     pub(super) fn insert(&mut self, number: u64, mut entry: Entry<P>) {
         entry.lane = self.lane_of(&entry.lock);
         let lane = entry.lane;
@@ -349,7 +355,9 @@ impl<P: Mirror> Table<P> {
         self.reorder((number, lane), &IndexKeys::default(), &keys);
     }
 
-    /// Changes an entry, in the only place that does. Removes the entry if it is over.
+    /// Changes an entry by the function `change`, and updates all indices. No other code changes an
+    /// entry. The entry is removed if it is over. Returns the result of `change`; `None` if there
+    /// is no such entry.
     pub(super) fn change<T>(
         &mut self,
         number: u64,
@@ -380,7 +388,8 @@ impl<P: Mirror> Table<P> {
         Some(changed)
     }
 
-    /// Moves an entry in every order. A new entry had the default keys.
+    /// Updates the indices after an entry's keys have changed. For a new entry, `before` is the
+    /// default.
     fn reorder(&mut self, (number, lane): (u64, u16), before: &IndexKeys, after: &IndexKeys) {
         move_in_time(&mut self.ends, number, before.end, after.end);
         move_in_time(&mut self.releases, number, before.release, after.release);
@@ -402,7 +411,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Updates the lock's acquire count and fence after a change.
+    /// Updates the number of acquires for a lock, and its fence, after an entry has changed.
     fn recount(&mut self, lock: LockName, number: u64, before: &IndexKeys, after: &IndexKeys) {
         if before.is_fenced
             && let Some(AskedFor { first, .. }) = self.asked_for.get(&lock)
@@ -420,7 +429,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Counts another acquire of the lock.
+    /// Counts another acquire of the lock, in flight or to be sent.
     fn count_asked_for(&mut self, lock: LockName, number: u64) -> &AskedFor {
         let first = AskedFor { count: 0, first: number };
         let of_lock = self.asked_for.entry(lock).or_insert(first);
@@ -428,7 +437,7 @@ impl<P: Mirror> Table<P> {
         of_lock
     }
 
-    /// Removes an acquire from the lock's count.
+    /// Removes an acquire from the count of the lock.
     fn discount_asked_for(&mut self, lock: LockName) {
         match self.asked_for.entry(lock) {
             Place::Vacant(of_lock) => debug_assert!(false, "{:?} was not requested", of_lock.key()),
@@ -478,7 +487,8 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Makes the queue of `lock`, if there is one, due at `due` at the latest.
+    /// Schedules the next touch for the queue of `lock` at `due`, unless it is due earlier. Does
+    /// nothing if no member waits.
     pub(super) fn touch_by(&mut self, lock: &LockName, due: Moment) {
         if self.lines.get(lock).is_some_and(|line| due < line.due) {
             self.touch_at(lock, due);
@@ -496,25 +506,26 @@ impl<P: Mirror> Table<P> {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Returns an attempt's current round: the last in the table.
+    /// Returns an attempt's current member id: the last of its ids in the table.
     pub(super) fn current(&self, attempt: u64) -> Option<u64> {
         let first = attempt << ROUND_BITS;
         let (last, _) = self.table.entries().range(..first + (1 << ROUND_BITS)).next_back()?;
         (*last >= first).then_some(*last)
     }
 
-    /// Returns the id of a member of this node.
+    /// Returns the id of a member; `None` if another node created it.
     pub(super) fn number(&self, member: &Member) -> Option<u64> {
         member.is_of(&self.node).then(|| member.number())
     }
 
-    /// Returns the id of this very member, if it is in the table.
+    /// Returns the id of exactly this member; `None` if it is not in the table.
     pub(super) fn known(&self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
         self.table.get(number).is_some_and(|entry| entry.member == *member).then_some(number)
     }
 
-    /// Returns a number from 0 to 1 000, determined by the member id and the moment.
+    /// Returns a pseudo-random number from 0 to 1 000, which depends only on the seed, the member
+    /// id and the time of the event. Always 0 if the seed is 0.
     pub(super) fn chance(&self, number: u64) -> u32 {
         if self.rules.seed == 0 {
             return 0;
