@@ -1,5 +1,6 @@
-//! The protocol in `docs/protocol.md` as a pure function of a lock's state: locks, reads and
-//! permits in one queue. No I/O, no clock, no randomness.
+//! The server's half of the protocol: each command as a pure function of a lock's state, as
+//! described in `docs/protocol.md`. Locks, reads and permits of a name share one queue. No I/O, no
+//! clock, no randomness.
 
 use std::collections::BTreeMap;
 
@@ -16,101 +17,110 @@ mod tests;
 pub use lock_key::{Held, LockKeyValue, Mark};
 pub(crate) use lock_key::{LOST_COUNTER, TOKEN_LIMIT};
 
-/// How long a flagged lock key outlives the lease.
+/// How long a lock key with a flag outlives the lease, in ms.
 pub const MARGIN_MS: u64 = 60_000;
-/// The queue's TTL after the last sign of life from a queued node, and the shortest TTL for a
-/// shared lock key with waiters.
+/// The queue's TTL after the last sign of life from a waiter's node, in ms; also the shortest TTL
+/// of a lock key with shared holds and waiters.
 pub(crate) const WAITING_TTL_MS: u64 = PATIENCE_MS + MARGIN_MS;
-/// A shared lock key's expiry is a multiple of this, so that it is rarely written.
+/// The expiry of a lock key with shared holds is rounded up to a multiple of this many ms, so that
+/// it is rarely written.
 pub(crate) const ROUND_MS: u64 = 30_000;
-/// A newcomer renews the node's liveness deadline when less than this is left.
+/// A newly queued member renews its node's liveness deadline if fewer ms than this are left.
 pub(crate) const FRESH_MS: u64 = 10_000;
-/// The TTL for a node's skipped members, from the last skip on.
+/// How long a node's skipped members are kept after the last skip, in ms.
 pub(crate) const ASIDE_MS: u64 = 15_000;
-/// A member that returns to the queue's front gets a score lower than the head's by this, so that
-/// no waiter is in between,
+/// A member that returns to the queue's front gets a score lower than the head's by this number, so
+/// that no waiter can be in between.
 pub(crate) const IN_FRONT: u64 = 1_000_000_000;
-/// or from here on if nobody waits: below all scores of newcomers.
+/// The score of a member that returns to the front of an empty queue. It is below all scores of
+/// newly queued members.
 pub(crate) const EMPTY_FRONT: u64 = 500_000_000_000_000;
-/// The interval of scans for dead members in a full queue.
+/// The minimum interval between two searches for dead waiters in a full queue, in ms.
 pub(crate) const SWEPT_MS: u64 = 1_000;
 
-/// Everything that a server stores for a lock.
+/// Everything that a server stores for a lock, as in the Redis keys. All times are in ms since the
+/// epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct QueueState {
-    /// The exclusive holder, or the shared holds' sum. Absent: free.
+    /// The lock key: the exclusive holder, or the weight of all shared holds. `None` if the lock is
+    /// free and nobody waits.
     pub lock_key: Option<LockKeyValue>,
-    /// The waiting members with their scores.
+    /// The waiting members, ordered by score.
     pub queue: SortedSet<Member>,
-    /// When the queue expires.
+    /// The time when the queue expires, unless a waiter's node shows a sign of life.
     pub queue_ends_ms: Option<u64>,
-    /// Each node's liveness deadline: until then waiting members count as alive.
+    /// The liveness deadline of each node. Until then its waiters are assumed alive.
     pub patience: BTreeMap<Box<str>, u64>,
-    /// Until when a full queue is not scanned for dead members.
+    /// The time until which a full queue is not searched again for dead waiters.
     pub swept_until_ms: Option<u64>,
-    /// The skipped members of each node.
+    /// The skipped members of each node, by node id.
     pub aside: BTreeMap<Box<str>, SetAside>,
-    /// The shared holds, with lease ends. An expired hold counts until it is removed: nothing else
-    /// was granted instead.
+    /// The members with shared holds, ordered by the time when their leases end. An expired hold
+    /// counts until it is removed, because nothing else was granted instead.
     pub holds: SortedSet<Member>,
-    /// The weights of reduced holds.
+    /// The present weight of each shared hold that was reduced, for example by a downgrade.
     pub reduced: BTreeMap<Member, u64>,
-    /// When holds and reduced weights expire.
+    /// The time when the keys of the shared holds and of the reduced weights expire.
     pub holds_end_ms: Option<u64>,
-    /// Tombstones, with the expiry of each.
+    /// Tombstones: members that must not be granted the lock any more, ordered by the time when the
+    /// tombstone expires.
     pub tombstones: SortedSet<Member>,
 }
 
-/// A node's skipped members, with their scores.
+/// The members of a node that were skipped because the node was not connected. They keep their
+/// scores.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SetAside {
-    /// The members.
+    /// The skipped members, ordered by score.
     pub members: SortedSet<Member>,
-    /// When the record expires.
+    /// The time when the skipped members are forgotten, in ms since the epoch.
     pub ends_ms: u64,
 }
 
-/// A message to one node.
+/// A message that a command sends to one node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// Members of the node were granted.
+    /// Waiting members of the node were granted the lock.
     Grants {
-        /// The receiving node.
+        /// The node that receives the message.
         node: NodeId,
-        /// The token shared by these holds.
+        /// The fencing token shared by these holds.
         token: FencingToken,
-        /// The member ids and the milliseconds of their claims.
+        /// The id of each granted member, with the milliseconds until its hold expires unless
+        /// renewed.
         grants: Vec<(u64, u64)>,
     },
-    /// Members were granted as a batch.
+    /// Waiting members of the node were granted a single hold as a batch.
     Batch {
-        /// The receiving node.
+        /// The node that receives the message.
         node: NodeId,
-        /// The first member's token; each later member has the next token.
+        /// The fencing token of the first member. Each later member has the next number.
         token: FencingToken,
-        /// The claim in milliseconds.
+        /// Milliseconds until the hold expires, unless it is renewed.
         left_ms: u64,
-        /// The member ids, in order.
+        /// The ids of the batch members, in the order in which they are served.
         numbers: Vec<u64>,
     },
-    /// Members of the node were force-released. Sent for the caller's members, too.
+    /// Holds of the node were force-released. The message is sent even if the node itself sent the
+    /// command.
     Revoked {
-        /// The receiving node.
+        /// The node that receives the message.
         node: NodeId,
-        /// The member ids.
+        /// The ids of the members that lost their holds.
         numbers: Vec<u64>,
     },
-    /// Waiting members have left the queue for a newer member. Sent for the caller's members, too.
+    /// Waiting members were removed from the queue in favour of a newer member. The message is sent
+    /// even if the node itself sent the command.
     Superseded {
-        /// The receiving node.
+        /// The node that receives the message.
         node: NodeId,
-        /// The member ids.
+        /// The ids of the members that were removed.
         numbers: Vec<u64>,
     },
 }
 
 impl Message {
-    /// Returns the receiving node, and the event for it.
+    /// Converts the message into the receiving node and the event for it.
     pub fn event(self) -> (NodeId, Event) {
         match self {
             Self::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
@@ -123,21 +133,21 @@ impl Message {
     }
 }
 
-/// The maximum work per command, so that no script blocks the server for long.
+/// The limits for the work of one command, so that no script blocks the server for long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Members to grant.
+    /// The maximum number of members to grant the lock.
     pub granted: usize,
-    /// Queued members to examine.
+    /// The maximum number of queued members to examine.
     pub looked_at: usize,
-    /// Expired holds to remove, and expired tombstones.
+    /// The maximum number of expired holds to remove, and likewise of tombstones.
     pub reclaimed: usize,
-    /// Tombstones left after waiting members were superseded.
+    /// The maximum number of tombstones kept after members were superseded.
     pub tombstones: usize,
 }
 
 impl Bounds {
-    /// The scripts' bounds: examining this many members takes about a millisecond.
+    /// The limits used by the scripts: examining this many members takes about a millisecond.
     pub(crate) const USUAL: Self =
         Self { granted: 256, looked_at: 200, reclaimed: 256, tombstones: 4_096 };
 }
@@ -148,43 +158,46 @@ impl Default for Bounds {
     }
 }
 
-/// A command's context and effects.
+/// The context in which a command runs on a lock, and the messages and grants that result.
 pub struct Call<'a> {
-    /// The calling node.
+    /// The node that sent the command.
     pub node: &'a NodeId,
-    /// Whether a message to the node with this id would be received.
+    /// Returns true if the node with this id would receive a message. Waiters of other nodes are
+    /// skipped.
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The server's time, in µs since the epoch.
     pub now_us: u64,
-    /// The token counter, shared by all locks on a server.
+    /// The last number issued by the token counter, which all locks on a server share; `None` if
+    /// the server has no counter yet.
     pub counter: Option<u64>,
-    /// The token floor: the greatest token or time the caller has seen on a server, in µs
-    /// since the epoch.
+    /// The token floor: the greatest token or server time that the calling node has seen, in µs
+    /// since the epoch. New tokens are above it.
     pub floor_us: u64,
-    /// The latest time the caller has seen on previous servers, in µs since the epoch; 0 if there
-    /// was none. Those servers may have granted holds unknown to this server.
+    /// The latest time that the calling node has read from previous servers, in µs since the epoch;
+    /// 0 if there was none. Those servers may have granted holds that this server does not know.
     pub elsewhere_us: u64,
-    /// The server topology.
+    /// The arrangement of the servers, which determines the rules for tokens.
     pub topology: Topology,
-    /// The maximum work.
+    /// The limits for the work of the command.
     pub bounds: Bounds,
-    /// The messages, in order.
+    /// The messages that the command sends, in order.
     pub messages: Vec<Message>,
-    /// Holds of the calling node. Their token is set when the command ends.
+    /// The calling node's holds for the reply. Their token is set when the command ends.
     grants: Vec<Grant>,
     token: Option<FencingToken>,
     skipped: u64,
     more: bool,
-    /// Whether there are tombstones to check.
+    /// True if there are tombstones to check.
     has_tombstones: bool,
-    /// Whether the command at most renews shared holds: then the lock key's flag stays.
+    /// True if the command at most renews shared holds, so that the lock key's flag stays.
     keeps_mark: bool,
-    /// The latest expiry of anything written.
+    /// The latest expiry of anything that the command has written, in ms since the epoch; 0 if
+    /// nothing.
     latest_ms: u64,
 }
 
 impl<'a> Call<'a> {
-    /// Creates a call by `node` at `now_us`.
+    /// Creates the context of a command from `node` at `now_us`, with the default limits.
     pub fn new(node: &'a NodeId, connected: &'a dyn Fn(&str) -> bool, now_us: u64) -> Self {
         Self {
             node,
@@ -211,25 +224,26 @@ impl<'a> Call<'a> {
         self.now_us / 1_000
     }
 
-    /// Reports a hold to the caller.
+    /// Adds a hold to the reply. Its token is set when the command ends.
     fn tell(&mut self, member: &Member, left_ms: u64) {
         let (member, batch) = (member.clone(), Vec::new());
         self.grants.push(Grant { member, token: token::NONE, left_ms, batch });
     }
 
-    /// Reports a hold to the caller, with the batch members.
+    /// Adds a hold to the reply, with the ids of its batch members. Its token is set when the
+    /// command ends.
     fn tell_batch(&mut self, member: &Member, left_ms: u64, batch: &[u64]) {
         let (member, batch) = (member.clone(), batch.to_vec());
         self.grants.push(Grant { member, token: token::NONE, left_ms, batch });
     }
 
-    /// Whether this member's hold is reported already, alone or within a batch.
+    /// Returns true if the reply already contains this member's hold, alone or within a batch.
     fn is_told(&self, member: &Member) -> bool {
         self.grants.iter().any(|grant| grant.serves(member))
     }
 
-    /// Returns the holds to report, under the token issued by this command, or else under the
-    /// shared token.
+    /// Returns the holds for the reply. Their token is the one that the command has issued, or else
+    /// `shared`; without either, no hold is reported.
     fn told(&mut self, shared: Option<FencingToken>) -> Vec<Grant> {
         let mut told = std::mem::take(&mut self.grants);
         match self.token.or(shared) {
@@ -239,12 +253,12 @@ impl<'a> Call<'a> {
         told
     }
 
-    /// Issues the next token: the counter's next number, or a number above all known ones.
+    /// Issues the next token: the counter's next number, or a number above the token floor.
     fn issue(&mut self) -> FencingToken {
         self.issue_for(1)
     }
 
-    /// Issues this many consecutive tokens, and returns the first.
+    /// Issues `holds` consecutive tokens, and returns the first.
     fn issue_for(&mut self, holds: usize) -> FencingToken {
         let next = self.counter.unwrap_or(0).saturating_add(1);
         let others = holds.saturating_sub(1) as u64;
@@ -260,8 +274,8 @@ impl<'a> Call<'a> {
         token
     }
 
-    /// Returns a newcomer's score, from the same counter. It must be above earlier scores, but not
-    /// above the tokens the caller has seen.
+    /// Returns the score for a newly queued member, from the token counter. It is above earlier
+    /// scores, but need not be above the tokens that the caller has seen.
     fn score(&mut self) -> u64 {
         let next = self.counter.unwrap_or(0).saturating_add(1);
         if (LOST_COUNTER + 1..TOKEN_LIMIT).contains(&next) {
@@ -274,7 +288,8 @@ impl<'a> Call<'a> {
         score
     }
 
-    /// Keeps all keys alive for a while after this.
+    /// Records that something written expires at `until_ms`, so that the lock key and the holds are
+    /// kept longer.
     fn keep(&mut self, until_ms: u64) {
         self.latest_ms = self.latest_ms.max(until_ms);
     }
@@ -291,7 +306,7 @@ impl std::fmt::Debug for Call<'_> {
 }
 
 impl QueueState {
-    /// Runs one command.
+    /// Runs a command on the lock, and returns the reply. Messages are added to `call`.
     pub fn step(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         self.expire(call.now_ms());
         match command {
@@ -315,8 +330,9 @@ impl QueueState {
         }
     }
 
-    /// Runs an acquire of a lock as the transaction of the fast path does: it sets the lock key if
-    /// there is none, and draws a number in any case.
+    /// Runs an acquire as the fast path's transaction does: it sets the lock key if there is none,
+    /// and draws a token in any case. If the lock is busy or the token is unusable, the reply is
+    /// `NotServed`.
     pub fn step_fast(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         self.expire(call.now_ms());
         let drawn = call.counter.unwrap_or(0).saturating_add(1);
@@ -326,7 +342,7 @@ impl QueueState {
             return self.step(call, command);
         }
         if is_free {
-            // The member holds the lock, under a number that is no token.
+            // The member holds the lock, but the drawn number cannot be its token.
             self.step(call, command);
             call.token = None;
         }
@@ -334,7 +350,8 @@ impl QueueState {
         Answer::Acquired(Reply::short(vec![Acquired::NotServed { may_hold: is_free }]))
     }
 
-    /// Removes expired keys, as Redis does before a command reads a key.
+    /// Removes expired keys, as Redis does before a command reads a key. `now_ms` is in ms since
+    /// the epoch.
     pub fn expire(&mut self, now_ms: u64) {
         let has_ended = |ends_ms: Option<u64>| ends_ms.is_some_and(|at_ms| at_ms <= now_ms);
         self.lock_key.take_if(|lock_key| has_ended(lock_key.ends_ms));
@@ -355,7 +372,7 @@ impl QueueState {
         self.settle_expiries();
     }
 
-    /// Clears expiries: empty keys do not exist, and have none.
+    /// Clears the expiries of empty keys, because in Redis an empty key does not exist.
     fn settle_expiries(&mut self) {
         if self.queue.is_empty() {
             self.queue_ends_ms = None;
@@ -365,7 +382,7 @@ impl QueueState {
         }
     }
 
-    /// Returns the weight that a member holds: the demand's weight, unless reduced.
+    /// Returns the weight of a member's hold: the weight that it requested, unless reduced.
     pub fn weight(&self, member: &Member) -> u64 {
         self.reduced.get(member).copied().unwrap_or(member.demand().weight())
     }

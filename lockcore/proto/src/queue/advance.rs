@@ -1,4 +1,5 @@
-//! Grants, the queue walk, and the upkeep of holds and queue.
+//! How the lock is granted to waiters: the walk over the queue, grants, and the upkeep of holds and
+//! liveness deadlines.
 
 use super::{
     ASIDE_MS, Call, EMPTY_FRONT, FRESH_MS, IN_FRONT, Mark, Message, QueueState, WAITING_TTL_MS,
@@ -7,37 +8,38 @@ use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
 use crate::{PATIENCE_MS, Reply, claim_ms};
 
-/// How a queue walk ended.
+/// How a walk over the queue ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advanced {
-    /// No connected member is left in the queue.
+    /// The walk reached the end of the queue, so no connected member is left in it.
     End,
-    /// A member waits for the next free weight.
+    /// A member is left that must wait until more weight is free.
     Stopped,
 }
 
-/// What happens to a member in the walk.
+/// What the walk does with a waiting member.
 enum Fate {
     Dropped,
     Skipped,
     Granted,
-    /// The walk ends before this member; `more` if work is left.
+    /// The walk ends before this member. `more` is true if the limit for one command was reached.
     Stops {
         more: bool,
     },
 }
 
 impl QueueState {
-    /// Removes expired holds, and grants the free weight, if there are waiters.
+    /// If there are waiters, removes expired holds and grants the free weight.
     pub(super) fn hand_on(&mut self, call: &mut Call<'_>) {
-        // Without waiters, expired holds may stay: the next request that does not fit checks them.
+        // Without waiters, expired holds may stay, because the next request that does not fit
+        // checks them.
         if self.whole(call.now_ms()).is_none() && !self.queue.is_empty() {
             self.reclaim(call);
             self.advance(call);
         }
     }
 
-    /// Removes expired holds.
+    /// Removes expired shared holds, up to the limit for one command.
     pub(super) fn reclaim(&mut self, call: &mut Call<'_>) {
         let passed = self.holds.passed(call.now_ms()).take(call.bounds.reclaimed);
         let lapsed: Vec<Member> = passed.cloned().collect();
@@ -47,9 +49,10 @@ impl QueueState {
         }
     }
 
-    /// Grants, from the head on, as long as the demand fits. A head that does not fit keeps the
-    /// free weight: otherwise small requests would starve large ones. Members of disconnected nodes
-    /// leave the queue at the first encounter, so that they are walked over once.
+    /// Walks over the queue from the head, and grants the lock as long as the demand fits. A head
+    /// that does not fit stops the walk, because otherwise small requests would starve large ones.
+    /// Members of nodes that are not connected are taken out of the queue, so that they are
+    /// examined only once.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
         let mut connected: Vec<(Member, bool)> = Vec::new();
         let mut told: Vec<(Member, u64)> = Vec::new();
@@ -78,8 +81,8 @@ impl QueueState {
                     let batch = self.take_batch(&member);
                     self.grant(call, &member, batch, left_ms, Mark::Waited);
                     told.push((member, left_ms));
-                    // Everything is taken: no limit is greater. With less, the next member may have
-                    // a greater limit.
+                    // Everything is taken, and no demand has a greater limit. With less taken, the
+                    // next member may fit.
                     if self.used() >= u64::from(ALL) {
                         advanced = Advanced::Stopped;
                         break;
@@ -91,9 +94,9 @@ impl QueueState {
         advanced
     }
 
-    /// Dequeues the members that form a batch with the first: the next members from the same node
-    /// that differ only in id. A member of another node, with another lease or to be served alone
-    /// ends the batch.
+    /// Removes from the queue the members that form a batch with `first`: the next members of the
+    /// same node that differ only in their ids. Any other member ends the batch. Returns the ids of
+    /// all batch members; empty if `first` is alone.
     fn take_batch(&mut self, first: &Member) -> Vec<u64> {
         if first.batch_limit() == 1 {
             return Vec::new();
@@ -121,8 +124,8 @@ impl QueueState {
         if !self.is_patient(call, member) {
             return Fate::Dropped;
         }
-        // Whether the demand fits or not: a dead writer must not block the readers behind it, nor a
-        // dead permit those with a greater limit.
+        // This is checked whether the demand fits or not. A dead writer must not block the readers
+        // behind it, nor a dead permit the requests with a greater limit.
         if !Self::is_connected(call, member, connected) {
             return Fate::Skipped;
         }
@@ -135,8 +138,8 @@ impl QueueState {
         Fate::Granted
     }
 
-    /// Whether a message reaches the member's node. Checked once per node, and cached in `known`:
-    /// all queued members belong to a few nodes.
+    /// Returns true if a message would reach the member's node. The result is cached in `known`,
+    /// because all queued members belong to a few nodes.
     fn is_connected(call: &Call<'_>, member: &Member, known: &mut Vec<(Member, bool)>) -> bool {
         let node = member.node();
         if node == call.node.as_str() {
@@ -150,23 +153,27 @@ impl QueueState {
         is_connected
     }
 
-    /// Whether the member's node is alive. The caller's node is, as this very command shows.
+    /// Returns true if the member's node is believed alive. The calling node is alive, as this very
+    /// command shows.
     fn is_patient(&self, call: &Call<'_>, member: &Member) -> bool {
         member.node() == call.node.as_str() || self.patience.contains_key(member.node())
     }
 
-    /// Sets a member aside with the score. The node's next touch puts it back.
+    /// Skips a member: takes it out of the queue, and sets it aside with its score. The next touch
+    /// by its node puts it back.
     fn skip(&mut self, call: &mut Call<'_>, member: &Member, score: u64) {
         self.queue.remove(member);
         let aside = self.aside.entry(member.node().into()).or_default();
-        // A late acquire has queued it at the end while it was aside.
+        // A late acquire may have queued the member at the tail while it was set aside. The better
+        // score counts.
         let first = aside.members.get(member).map_or(score, |aside| aside.min(score));
         aside.members.set(member, first);
         aside.ends_ms = call.now_ms() + ASIDE_MS;
         call.skipped += 1;
     }
 
-    /// Puts a skipped member back at the old score. Returns whether it was skipped.
+    /// Puts a skipped member back into the queue, with its old score. Returns true if it had been
+    /// skipped.
     pub(super) fn bring_back(&mut self, member: &Member) -> bool {
         let Some(aside) = self.aside.get_mut(member.node()) else { return false };
         let Some(score) = aside.members.get(member) else { return false };
@@ -175,12 +182,13 @@ impl QueueState {
         true
     }
 
-    /// Notifies the caller in the reply, and other nodes by one message each.
+    /// Reports the granted members: the calling node's in the reply, and each other node's in a
+    /// message.
     fn tell(&self, call: &mut Call<'_>, told: Vec<(Member, u64)>) {
         let Some(token) = call.token.or(self.shared_token()) else { return };
         let mut by_node: Vec<(String, Vec<(u64, u64)>)> = Vec::new();
         for (member, left_ms) in told {
-            // A granted lock's batch: nothing else was granted.
+            // If a batch was granted, nothing else was.
             let batch = self.batch();
             if member.node() == call.node.as_str() {
                 call.tell_batch(&member, left_ms, batch);
@@ -202,7 +210,8 @@ impl QueueState {
         }
     }
 
-    /// Grants the member its demand, for `left_ms`. An exclusive hold gets this batch and flag.
+    /// Grants the lock to a member for `left_ms` milliseconds. `batch` and `mark` are used for an
+    /// exclusive hold.
     pub(super) fn grant(
         &mut self,
         call: &mut Call<'_>,
@@ -216,9 +225,9 @@ impl QueueState {
             call.issue_for(batch.len());
             return self.close(member, batch, mark, ends_ms);
         }
-        // All current holds share one token, so that a single register refuses whatever is older,
-        // including reads. A previous server may have granted a lock whose token is unknown here:
-        // that token is not above the previous server's times.
+        // All shared holds have one token, so that a resource with a single stored token refuses
+        // any older holder, reads included. A previous server may have granted a lock whose token
+        // is unknown here. That token is not above the times of the previous server.
         let shared = self.shared_token().filter(|token| token.get() > call.elsewhere_us);
         let token = shared.unwrap_or_else(|| call.issue());
         self.set_parts(self.used() + member.demand().weight(), Some(token));
@@ -226,12 +235,13 @@ impl QueueState {
         call.keep(ends_ms);
     }
 
-    /// Returns when the member's shared hold expires, if it has not expired.
+    /// Returns the time when the member's shared hold expires, in ms since the epoch; `None` if it
+    /// has expired or does not exist.
     pub(super) fn held_until(&self, member: &Member, now_ms: u64) -> Option<u64> {
         self.holds.get(member).filter(|ends_ms| *ends_ms > now_ms)
     }
 
-    /// Removes a shared hold with the current weight. Returns whether it existed.
+    /// Removes a shared hold, and subtracts its weight. Returns true if it existed.
     pub(super) fn drop_hold(&mut self, member: &Member) -> bool {
         if !self.holds.remove(member) {
             return false;
@@ -243,8 +253,8 @@ impl QueueState {
         true
     }
 
-    /// Returns the members with these ids that may wait, with scores ahead of all waiters. They
-    /// were at the head before the batch under this name was granted.
+    /// Returns the members with these ids, with scores in front of all waiters, unless they have
+    /// tombstones. They were at the head before the batch was granted under the member `name`.
     fn in_front(&self, call: &Call<'_>, name: &Member, numbers: &[u64]) -> Vec<(u64, Member)> {
         let front = self.queue.lowest().map_or(EMPTY_FRONT, |(at, _)| at.saturating_sub(IN_FRONT));
         let members = numbers.iter().map(|number| name.renumbered(*number));
@@ -261,8 +271,9 @@ impl QueueState {
         }
     }
 
-    /// Sets a batch's members aside when it has ended without the node: the server does not know
-    /// which of them still wait. Touched members return to the queue's front.
+    /// Sets a batch's members aside after its hold has ended without a release, because the server
+    /// does not know which of them still wait. A member that is touched returns to the queue's
+    /// front.
     pub(super) fn put_aside(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
         if numbers.is_empty() || !self.is_patient(call, name) {
             return;
@@ -276,14 +287,14 @@ impl QueueState {
         aside.ends_ms = call.now_ms() + ASIDE_MS;
     }
 
-    /// Removes a waiting member. Returns whether it existed.
+    /// Removes a waiting or skipped member. Returns true if it existed.
     pub(super) fn drop_waiting(&mut self, member: &Member) -> bool {
         let was_aside =
             self.aside.get_mut(member.node()).is_some_and(|aside| aside.members.remove(member));
         self.queue.remove(member) || was_aside
     }
 
-    /// Appends a member to the queue.
+    /// Adds a member at the queue's tail.
     pub(super) fn enqueue(&mut self, call: &mut Call<'_>, member: &Member) {
         let is_first = self.queue.is_empty();
         let score = call.score();
@@ -293,7 +304,7 @@ impl QueueState {
         }
     }
 
-    /// Renews the calling node's liveness deadline, if little is left.
+    /// Renews the calling node's liveness deadline if little time is left. Returns true if it did.
     pub(super) fn raise_low(&mut self, call: &Call<'_>) -> bool {
         let until_ms = self.patience.get(call.node.as_str()).copied().unwrap_or(0);
         let is_low = until_ms < call.now_ms() + FRESH_MS;
@@ -303,13 +314,14 @@ impl QueueState {
         is_low
     }
 
-    /// Renews the calling node's liveness deadline.
+    /// Renews the calling node's liveness deadline, and the expiry of the queue.
     pub(super) fn raise(&mut self, call: &Call<'_>) {
         self.patience.insert(call.node.as_str().into(), call.now_ms() + PATIENCE_MS);
         self.queue_ends_ms = Some(call.now_ms() + WAITING_TTL_MS);
     }
 
-    /// Removes dead members among the first that waited before this command.
+    /// Removes members of dead nodes at the head of a full queue, up to the limit for one command.
+    /// `newcomers`, which this command has queued, stay.
     pub(super) fn sweep(&mut self, call: &Call<'_>, newcomers: &[&Member]) {
         let before = self.queue.iter().filter(|(_, member)| !newcomers.contains(member));
         let first = before.take(call.bounds.looked_at);
@@ -320,13 +332,13 @@ impl QueueState {
         }
     }
 
-    /// Writes the lock key, and returns the reply with this outcome.
+    /// Finishes a command: sets the lock key, and returns the reply with this outcome.
     pub(super) fn reply<T>(&mut self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
         self.settle(call);
         self.answer(call, outcome)
     }
 
-    /// Returns the reply for a command that has written nothing.
+    /// Returns the reply for a command, without a change of the lock key.
     pub(super) fn answer<T>(&self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
         let now_ms = call.now_ms();
         let first_end_ms = match self.whole(now_ms) {

@@ -1,4 +1,4 @@
-//! The commands.
+//! The commands on a lock, each as a method that changes the state and returns the reply.
 
 use std::num::NonZeroU32;
 
@@ -13,15 +13,16 @@ use crate::{
     TOMBSTONE_MS, Touched,
 };
 
-/// An acquire in progress.
+/// The progress of an acquire for several members.
 struct Asking<'a> {
     mode: Mode,
     queue_limit: u32,
-    /// The outcomes so far.
+    /// The outcomes of the members handled so far.
     outcomes: Vec<Acquired>,
-    /// The members queued by this command.
+    /// The members that this command has queued.
     newcomers: Vec<&'a Member>,
-    /// How the queue walk ended. It runs once per command, as does the removal of expired holds.
+    /// How the walk over the queue ended; `None` before it. It runs once per command, as does the
+    /// removal of expired holds.
     advanced: Option<Advanced>,
 }
 
@@ -38,7 +39,8 @@ impl Asking<'_> {
 }
 
 impl QueueState {
-    /// Acquires the members' demands, or in [`Mode::Wait`] queues them, in order.
+    /// Acquires the lock for the members in order. In [`Mode::Wait`], queues members that cannot be
+    /// granted.
     pub(super) fn acquire(
         &mut self,
         call: &mut Call<'_>,
@@ -47,8 +49,8 @@ impl QueueState {
         queue_limit: u32,
     ) -> Reply<Vec<Acquired>> {
         let mut asking = Asking::new(mode, queue_limit, members.len());
-        // The hot case reads only the lock key. Without it there is nothing else, unless another
-        // program has deleted it.
+        // The most frequent case reads only the lock key. If it does not exist, there is nothing
+        // else, unless another program has deleted it.
         let is_free = self.lock_key.is_none();
         let mut rest = members;
         if let [first, others @ ..] = members
@@ -62,7 +64,8 @@ impl QueueState {
             }
         }
         if members.iter().all(|member| self.has_tombstone(member)) {
-            // Nothing is written, not even repaired shared holds.
+            // An acquire of members with tombstones writes nothing, so shared holds are repaired
+            // only in a copy.
             let mut mended = self.clone();
             mended.look(call);
             return mended.answer(call, vec![Acquired::Refused; members.len()]);
@@ -85,7 +88,7 @@ impl QueueState {
         if call.is_told(member) {
             return Acquired::Granted;
         }
-        // The lock key may have another flag by now.
+        // This looks at the tombstones directly, because the lock key may have another flag by now.
         if call.has_tombstones && self.tombstones.get(member).is_some() {
             return Acquired::Refused;
         }
@@ -111,7 +114,7 @@ impl QueueState {
         if is_free && self.holds.get(member).is_none() {
             return self.grant_lease(call, member);
         }
-        // Nothing becomes free within a command, so once is enough for both.
+        // Nothing becomes free within a command, so one removal and one walk are enough.
         if asking.advanced.is_none() {
             self.reclaim(call);
         }
@@ -119,7 +122,8 @@ impl QueueState {
             self.tell_shared(call);
             return told_again(call, member, ends_ms);
         }
-        // The member's own expired hold may be beyond the number removed at a time.
+        // The member's own expired hold may remain, because only a limited number is removed at a
+        // time.
         self.drop_hold(member);
         let advanced = match asking.advanced {
             Some(advanced) => advanced,
@@ -129,7 +133,7 @@ impl QueueState {
         if call.is_told(member) {
             return Acquired::Granted;
         }
-        // The caller is behind all others: nobody ahead could take it.
+        // The caller is behind all others, so nobody ahead can be granted the lock.
         let is_last = advanced == Advanced::End && self.queue.is_empty();
         if is_last && member.demand().fits(self.used()) {
             return self.grant_lease(call, member);
@@ -144,7 +148,7 @@ impl QueueState {
         Acquired::Granted
     }
 
-    /// Issues a new token for the shared holds, if their token was lost.
+    /// Issues a new token for the shared holds if their token was lost.
     fn tell_shared(&mut self, call: &mut Call<'_>) {
         if self.shared_token().is_none() {
             let token = call.issue();
@@ -152,7 +156,8 @@ impl QueueState {
         }
     }
 
-    /// Reports the exclusive hold, with new tokens: the first ones are not stored.
+    /// Adds the exclusive hold to the reply, with new tokens, because the first ones are not
+    /// stored.
     fn tell_whole(&self, call: &mut Call<'_>, left_ms: u64) {
         if let Some((holder, _)) = self.whole(call.now_ms()) {
             call.issue_for(self.batch().len());
@@ -160,7 +165,8 @@ impl QueueState {
         }
     }
 
-    /// Handles a member that was not granted. The position is set at the end.
+    /// Queues a member that was not granted the lock, or refuses it. The position is filled in at
+    /// the end of the command.
     fn wait<'a>(
         &mut self,
         call: &mut Call<'_>,
@@ -179,7 +185,8 @@ impl QueueState {
             (waiting >= asking.queue_limit.into()).then_some(Acquired::Full { waiting })
         };
         let mut older = self.older(call, member);
-        // A scan costs as much as many refusals. After a scan, other requests skip it.
+        // A search costs as much as many refusals, so after a search other requests skip it for a
+        // while.
         let is_full = older.as_ref().is_some_and(|older| full(self, older).is_some());
         if is_full && self.swept_until_ms.is_none() {
             self.sweep(call, &asking.newcomers);
@@ -196,13 +203,14 @@ impl QueueState {
         Acquired::Queued { position: 0 }
     }
 
-    /// Returns the members that leave the queue for this member, among the last waiters. `None` if
-    /// any of these, or the holder, is newer.
+    /// Returns the waiting members that a member with `KeepNewest` supersedes; empty for any other
+    /// member. `None` if one of them, or the holder, is newer.
     fn older(&self, call: &Call<'_>, member: &Member) -> Option<Vec<Member>> {
         if !member.keeps_newest() {
             return Some(Vec::new());
         }
-        // Within a node, ids define the order; a re-enqueued member's score does not.
+        // Within a node, the ids define the order. The score of a member that was queued again does
+        // not.
         let is_newer = |other: &Member| {
             let counts = member.asks_anew() || other.node() == member.node();
             counts && other.keeps_newest() && other.number() > member.number()
@@ -215,8 +223,9 @@ impl QueueState {
         (!is_overtaken).then_some(others)
     }
 
-    /// Removes members from the queue for a newer member. A late copy of the acquire must not bring
-    /// them back: then an older member would supersede a newer one.
+    /// Removes members from the queue in favour of a newer member. They get tombstones, because a
+    /// late copy of the acquire would queue them again, and then an older member would supersede a
+    /// newer one.
     fn supersede(&mut self, call: &mut Call<'_>, older: &[Member]) {
         for member in older {
             self.queue.remove(member);
@@ -228,16 +237,16 @@ impl QueueState {
         }
         let told = by_node(older).into_iter();
         let told = told.map(|(node, numbers)| Message::Superseded { node, numbers });
-        // Before the grants, as in Lua.
+        // These messages precede the grants, as in Lua.
         call.messages.splice(0..0, told);
-        // Members behind a head that has left may fit.
+        // Members behind a removed head may fit.
         if !older.is_empty() && self.whole(call.now_ms()).is_none() {
             self.advance(call);
         }
     }
 
-    /// Drops the oldest tombstones beyond the bound. Tombstones protect against copies that are
-    /// seconds old, and each superseded request has one.
+    /// Removes the oldest tombstones if there are too many. Each superseded request leaves one, and
+    /// they are needed only for a few seconds.
     fn drop_oldest_tombstones(&mut self, bounds: Bounds) {
         let beyond = self.tombstones.len().saturating_sub(bounds.tombstones).min(bounds.reclaimed);
         let oldest: Vec<Member> =
@@ -247,18 +256,18 @@ impl QueueState {
         }
     }
 
-    /// Returns how many members wait within the holding batch: all but the first.
+    /// Returns the number of members that wait within the holding batch: all but the first.
     fn waiting_in_batch(&self) -> usize {
         self.batch().len().saturating_sub(1)
     }
 
-    /// Sets the positions of waiting members, as they are when the command ends.
+    /// Fills in the positions of the queued members, as they are at the end of the command.
     fn tell_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
         let first = self.queue.len() - asking.newcomers.len();
         let others = self.waiting_in_batch();
         for (member, outcome) in members.iter().zip(&mut asking.outcomes) {
             let Acquired::Queued { position } = outcome else { continue };
-            // Newcomers are at the end, so no lookup is needed.
+            // Newly queued members are at the tail, so no search is needed.
             let at = asking.newcomers.iter().position(|newcomer| *newcomer == member);
             let waiting = at.map_or_else(
                 || self.queue.iter().take_while(|(_, ahead)| *ahead != member).count(),
@@ -268,14 +277,15 @@ impl QueueState {
         }
     }
 
-    /// Returns the reply for an acquire that finds the queue full, whether it is or not: for tests.
+    /// Returns the reply to an acquire as if the queue were full. For tests.
     pub fn full(&mut self, call: &mut Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
         let waiting = (self.queue.len() + self.waiting_in_batch()) as u64;
         self.answer(call, vec![Acquired::Full { waiting }; members])
     }
 
-    /// Releases a hold. An expired shared hold counts, if nothing was granted instead.
+    /// Releases a hold. An expired shared hold can still be released, because nothing else was
+    /// granted instead.
     pub(super) fn release(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Released> {
         let mark = self.lock_key.as_ref().map(|lock_key| lock_key.mark);
         let is_whole = self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member);
@@ -293,7 +303,7 @@ impl QueueState {
         self.reply(call, outcome)
     }
 
-    /// Removes an exclusive or shared hold. Returns whether it existed.
+    /// Removes a member's hold, exclusive or shared. Returns true if it existed.
     fn drop_any(&mut self, now_ms: u64, member: &Member) -> bool {
         match self.whole(now_ms) {
             Some((holder, _)) if holder == member => {
@@ -305,7 +315,8 @@ impl QueueState {
         }
     }
 
-    /// Extends holds to their members' full leases. Never revives a hold, never hands off.
+    /// Extends the holds of `members` to their full leases. It never revives an expired hold, and
+    /// grants nothing to waiters.
     pub(super) fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
         if let [member] = members
             && member.demand() == Demand::EXCLUSIVE
@@ -319,7 +330,7 @@ impl QueueState {
         self.reply(call, outcome)
     }
 
-    /// Extends a hold to the member's full lease, and reports the token.
+    /// Extends a hold to the full lease, and reports it with a token.
     pub(super) fn confirm(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Vec<Renewed>> {
         if self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member) {
             let outcome = vec![self.renew_whole(call, member)];
@@ -349,7 +360,8 @@ impl QueueState {
         Renewed::Held
     }
 
-    /// Renews a lock, or a read that was a lock: then the lock key outlives the lease.
+    /// Renews the hold of a single lock, or of a read that was a lock before a downgrade. For such
+    /// a read the lock key is made to outlive the lease.
     fn renew_lock(&mut self, call: &Call<'_>, member: &Member) -> Renewed {
         let now_ms = call.now_ms();
         let is_held = self.held_until(member, now_ms).is_some();
@@ -381,8 +393,8 @@ impl QueueState {
         Renewed::Held
     }
 
-    /// Lowers a hold's weight, and turns a batch's hold into the served member's hold. A repeated
-    /// request has the same reply and token.
+    /// Lowers a hold's weight, ends its batch, and puts the members `back` at the queue's front. A
+    /// repeated request has the same reply and token.
     pub(super) fn reduce(
         &mut self,
         call: &mut Call<'_>,
@@ -395,7 +407,8 @@ impl QueueState {
         let new = u64::from(weight.get());
         let whole = self.whole(now_ms).map(|(holder, ends_ms)| (holder.clone(), ends_ms));
         let ends_ms = match &whole {
-            // Once the member has left the batch, the hold under this name belongs to the others.
+            // Once the served member has left the batch, the hold under this name belongs to the
+            // others.
             Some((holder, ends_ms))
                 if self.batch().is_empty() || self.batch().contains(&served) =>
             {
@@ -407,14 +420,14 @@ impl QueueState {
         let Some(ends_ms) = ends_ms else {
             return self.reply(call, vec![Renewed::NotHeld]);
         };
-        // A member that has left since it was named is no longer in the batch.
+        // A member named in the request may have left the batch since.
         let batch = self.end_batch();
         let is_back = |number: &u64| *number != served && batch.contains(number);
         let back: Vec<u64> = back.iter().copied().filter(is_back).collect();
         self.put_back(call, member, &back);
         if whole.is_some() && new < u64::from(ALL) {
-            // With a new token: a delayed write with the old token must not pass next to the
-            // members granted now.
+            // The hold gets a new token, so that a delayed write with the old token is refused once
+            // the members granted now have written.
             let token = call.issue();
             self.open();
             self.set_parts(new, Some(token));
@@ -422,7 +435,7 @@ impl QueueState {
             self.reduced.insert(member.clone(), new);
             call.keep(ends_ms);
         } else if whole.is_some() {
-            // The first token is not stored.
+            // The hold gets a new token, because the first one is not stored.
             call.issue();
         } else if new < self.weight(member) {
             let used = self.used().saturating_sub(self.weight(member) - new);
@@ -437,7 +450,7 @@ impl QueueState {
         self.reply(call, vec![Renewed::Held])
     }
 
-    /// Keeps the caller's waiting members alive.
+    /// Keeps the calling node's waiters alive, and returns their states.
     pub(super) fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
         self.look(call);
         let members = members.iter().map(|member| self.touch_one(call, member)).collect();
@@ -464,7 +477,8 @@ impl QueueState {
                 }
             }
         }
-        // Only if it exists: a touch that runs after a leave revives nothing.
+        // Only an existing member is kept alive, because a touch that runs after a leave must
+        // revive nothing.
         if self.bring_back(member) || self.queue.get(member).is_some() {
             self.raise(call);
             return Presence::Waiting;
@@ -473,11 +487,11 @@ impl QueueState {
         if has_tombstone && member.keeps_newest() { Presence::Superseded } else { Presence::Gone }
     }
 
-    /// Takes members out of the queue, or releases them if they were granted meanwhile.
+    /// Removes members from the queue, or releases them if they were granted the lock meanwhile.
     pub(super) fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
         self.look(call);
         let outcome = leaving.iter().map(|one| self.leave_one(call, one)).collect();
-        // Even if others hold: members behind a head that gave up may fit.
+        // Even if others hold the lock, because members behind a removed head may fit.
         self.hand_on(call);
         self.reply(call, outcome)
     }
@@ -491,7 +505,7 @@ impl QueueState {
         }
         let waited = self.drop_waiting(member);
         let held = match self.whole(now_ms) {
-            // The other batch members keep the hold, even if it has this member's name.
+            // The other batch members keep the hold, even if it is stored under this member's name.
             Some((holder, _)) if self.is_served(holder, member) => {
                 let is_shared = self.strike(member);
                 if !is_shared && !leaving.served {
@@ -506,7 +520,7 @@ impl QueueState {
         if held || waited { Left::Left } else { Left::Absent }
     }
 
-    /// Drops the given member's hold, or all holds.
+    /// Ends the hold of `member`, or all holds if it is `None`, without the holders' consent.
     pub(super) fn force_release(
         &mut self,
         call: &mut Call<'_>,
@@ -532,7 +546,7 @@ impl QueueState {
             self.put_aside(call, member, &batch);
         }
         for (node, mut numbers) in by_node(&forced) {
-            // A node not yet notified of the batch knows only its members.
+            // A node that does not know of the batch yet knows only its members, so all are named.
             let others = batch.iter().filter(|number| !numbers.contains(number));
             numbers.extend(others.copied().collect::<Vec<_>>());
             call.messages.push(Message::Revoked { node, numbers });
@@ -542,7 +556,7 @@ impl QueueState {
         self.reply(call, outcome)
     }
 
-    /// Returns holds and queue. Changes nothing but expired entries.
+    /// Returns the holds and the queue for operators. It removes nothing but expired entries.
     pub(super) fn inspect(&mut self, now_us: u64, from: u32, most: NonZeroU32) -> Inspection {
         let (from, most) = (from as usize, most.get() as usize);
         let now_ms = now_us / 1_000;
@@ -555,14 +569,14 @@ impl QueueState {
         let mut waiters = Vec::new();
         let holds = match self.whole(now_ms) {
             Some((member, ends_ms)) => {
-                // Batch members behind the first wait before all others.
+                // Batch members behind the first wait before all queued members.
                 let mut batch = self.batch().iter().map(|number| member.renumbered(*number));
                 let served = batch.next().unwrap_or_else(|| member.clone());
                 let batch = batch.skip(from).take(most);
                 waiters.extend(batch.map(|one| ((&one).into(), ends_ms)));
                 vec![view(&served, ALL.into(), ends_ms)]
             }
-            // An expired hold stays until the room is needed, but holds nothing.
+            // An expired hold stays until its weight is needed, but is not shown.
             None => {
                 let live = self.holds.iter().map(held).filter(|hold| hold.left_ms > 0);
                 live.take(most).collect()
@@ -579,13 +593,13 @@ impl QueueState {
             waiting: (in_batch + self.queue.len()) as u64,
             holds,
             waiters,
-            // Without holds, which were lost, the token in the lock key belongs to nobody.
+            // If the holds were lost, the token in the lock key belongs to nobody.
             token: self.shared_token().filter(|_| !self.holds.is_empty()),
             now_us,
         }
     }
 
-    /// Returns the reply for a fast path that reads only the lock key.
+    /// Returns the reply for a short path that reads only the lock key.
     fn short<T>(&mut self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
         let now_ms = call.now_ms();
         Reply {
@@ -599,7 +613,7 @@ impl QueueState {
     }
 }
 
-/// Groups the member ids by node.
+/// Groups the ids of members by node, in the order of the first member of each.
 fn by_node(members: &[Member]) -> Vec<(NodeId, Vec<u64>)> {
     let mut by_node: Vec<(NodeId, Vec<u64>)> = Vec::new();
     for member in members {
@@ -611,7 +625,7 @@ fn by_node(members: &[Member]) -> Vec<(NodeId, Vec<u64>)> {
     by_node
 }
 
-/// Reports a hold that is requested again.
+/// Adds a hold to the reply whose member acquires again, and returns the outcome.
 fn told_again(call: &mut Call<'_>, member: &Member, ends_ms: u64) -> Acquired {
     let left_ms = ends_ms - call.now_ms();
     call.tell(member, left_ms);

@@ -1,4 +1,4 @@
-//! The lock key: every command reads it first.
+//! The lock key: the Redis key that stores the holder. Every command reads it first.
 
 use super::{Call, MARGIN_MS, QueueState, ROUND_MS};
 use crate::PATIENCE_MS;
@@ -7,58 +7,60 @@ use crate::member::Member;
 use crate::token::FencingToken;
 pub(crate) use crate::token::LIMIT as TOKEN_LIMIT;
 
-/// A counter up to here was lost, and is no basis for scores.
+/// A token counter with a value up to this was lost and created anew, so it cannot be used for
+/// scores.
 pub(crate) const LOST_COUNTER: u64 = 1_000_000_000_000_000;
 
-/// The lock key's value.
+/// The value and expiry of the lock key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LockKeyValue {
-    /// The holder, or the shared holds' sum.
+    /// The exclusive holder, or the weight of all shared holds.
     pub held: Held,
-    /// Which other keys to read.
+    /// The flag that shows which other keys a command must read.
     pub mark: Mark,
-    /// When the lock key expires: with the exclusive lease, or with a flag a margin later; with
-    /// shared holds, a margin after everything has ended. `None` if another program has removed the
-    /// TTL.
+    /// The time when the lock key expires, in ms since the epoch. For an exclusive hold it is the
+    /// lease end, or a margin later if there is a flag. For shared holds it is a margin after
+    /// everything else has ended. `None` if another program has removed the TTL.
     pub ends_ms: Option<u64>,
 }
 
-/// The holds of the lock.
+/// How the lock is held: exclusively, or by shared holds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Held {
-    /// A member holds the lock exclusively.
+    /// A member or a batch holds the lock exclusively.
     Whole {
-        /// The holder.
+        /// The holder; for a batch, the member under which the hold is stored.
         member: Member,
-        /// Ids of the batch members served within this hold, in order; empty if the hold belongs to
-        /// the holder alone.
+        /// The ids of the batch members that share the hold, in the order in which they are served;
+        /// empty outside a batch.
         batch: Vec<u64>,
     },
     /// Members have shared holds, or the lock is free and others wait.
     Parts {
-        /// The sum of the holds' weights.
+        /// The sum of the weights of all shared holds; 0 if the lock is free.
         used: u64,
-        /// The token shared by these holds.
+        /// The fencing token shared by these holds; `None` without holds or if it was lost.
         token: Option<FencingToken>,
     },
 }
 
-/// Which keys a command must read besides the lock key. An exclusive hold's flag is never lowered,
-/// so it may report more than there is.
+/// The flag in the lock key: which other keys a command must read. The flag of an exclusive hold is
+/// never lowered, so it may announce more than there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
-    /// No other key.
+    /// No other key needs to be read.
     None,
-    /// There are waiters.
+    /// There are waiters, so the queue must be read.
     Waited,
-    /// There are tombstones, and possibly waiters.
+    /// There are tombstones and possibly waiters, so both must be read.
     Tombstones,
 }
 
 const FREE: Held = Held::Parts { used: 0, token: None };
 
 impl LockKeyValue {
-    /// Returns when an exclusive hold expires.
+    /// Returns the time when an exclusive hold's lease ends, in ms since the epoch; `None` without
+    /// a TTL.
     fn lease_ends_ms(&self) -> Option<u64> {
         let margin_ms = if self.mark == Mark::None { 0 } else { MARGIN_MS };
         self.ends_ms.map(|ends_ms| ends_ms.saturating_sub(margin_ms))
@@ -66,15 +68,16 @@ impl LockKeyValue {
 }
 
 impl QueueState {
-    /// Returns the member in the lock key, and when the lease ends, even in the past; without a
-    /// TTL, never.
+    /// Returns the exclusive holder in the lock key, even if its lease has ended, and the time when
+    /// the lease ends, in ms since the epoch. The time is `None` without a TTL. The whole result is
+    /// `None` if there is no exclusive holder.
     pub fn stored_holder(&self) -> Option<(&Member, Option<u64>)> {
         let lock_key = self.lock_key.as_ref()?;
         let Held::Whole { member, .. } = &lock_key.held else { return None };
         Some((member, lock_key.lease_ends_ms()))
     }
 
-    /// Returns the member ids served within the exclusive hold.
+    /// Returns the ids of the batch members that share the exclusive hold; empty outside a batch.
     pub fn batch(&self) -> &[u64] {
         match self.lock_key.as_ref().map(|lock_key| &lock_key.held) {
             Some(Held::Whole { batch, .. }) => batch,
@@ -82,7 +85,8 @@ impl QueueState {
         }
     }
 
-    /// Whether this holder's hold serves the member: as the holder or in the batch.
+    /// Returns true if the exclusive hold belongs to `member`, either as the `holder` or within its
+    /// batch.
     pub(super) fn is_served(&self, holder: &Member, member: &Member) -> bool {
         match self.batch() {
             [] => holder == member,
@@ -90,7 +94,8 @@ impl QueueState {
         }
     }
 
-    /// Turns a batch's hold into the holder's alone. Returns the ids.
+    /// Ends the batch, so that the hold belongs to the holder alone. Returns the ids of the batch
+    /// members.
     pub(super) fn end_batch(&mut self) -> Vec<u64> {
         match self.lock_key.as_mut().map(|lock_key| &mut lock_key.held) {
             Some(Held::Whole { batch, .. }) => std::mem::take(batch),
@@ -98,7 +103,7 @@ impl QueueState {
         }
     }
 
-    /// Removes a member from the batch. The others keep the hold: returns whether there are any.
+    /// Removes a member from the batch. Returns true if other members remain, which keep the hold.
     pub(super) fn strike(&mut self, member: &Member) -> bool {
         if let Some(LockKeyValue { held: Held::Whole { batch, .. }, .. }) = &mut self.lock_key {
             batch.retain(|number| *number != member.number());
@@ -107,23 +112,24 @@ impl QueueState {
         false
     }
 
-    /// Returns the exclusive holder, and when the lease ends, if it has not ended. Without a TTL
-    /// the whole lease is left.
+    /// Returns the exclusive holder, and the time when the lease ends, in ms since the epoch;
+    /// `None` if it has ended. Without a TTL, the full lease is assumed to be left.
     pub(super) fn whole(&self, now_ms: u64) -> Option<(&Member, u64)> {
         let (member, ends_ms) = self.stored_holder()?;
         let ends_ms = ends_ms.unwrap_or(now_ms + member.lease_ms());
         (ends_ms > now_ms).then_some((member, ends_ms))
     }
 
-    /// Whether the member has a tombstone. Without the flag there are no tombstones.
+    /// Returns true if the member has a tombstone. Tombstones are ignored unless the lock key has
+    /// the flag for them.
     pub(super) fn has_tombstone(&self, member: &Member) -> bool {
         let is_marked =
             self.lock_key.as_ref().is_some_and(|lock_key| lock_key.mark == Mark::Tombstones);
         is_marked && self.tombstones.get(member).is_some()
     }
 
-    /// Repairs the lock key, before any decision is based on it: an expired lease becomes free, a
-    /// key without a TTL gets a TTL, and a lost sum is recomputed from the holds.
+    /// Repairs the lock key before a decision is based on it: frees the lock if an exclusive lease
+    /// has expired, sets a missing TTL, and computes a lost sum from the shared holds.
     pub(super) fn look(&mut self, call: &mut Call<'_>) {
         let now_ms = call.now_ms();
         let mark = self.lock_key.as_ref().map_or(Mark::None, |lock_key| lock_key.mark);
@@ -134,8 +140,8 @@ impl QueueState {
             if let Some(lock_key) = &mut self.lock_key {
                 lock_key.ends_ms.get_or_insert(whole_ms);
             }
-            // The lock key was lost while these were held, and the lock was granted exclusively
-            // since.
+            // These shared holds are left from before the lock key was lost. The lock was granted
+            // exclusively since.
             if !self.holds.is_empty() || !self.reduced.is_empty() {
                 self.holds.clear();
                 self.reduced.clear();
@@ -169,8 +175,8 @@ impl QueueState {
         }
     }
 
-    /// Writes the final lock key: flag and expiry, or no key if the lock is free and there is
-    /// nothing else to read.
+    /// Sets the flag and the expiry of the lock key at the end of a command. Removes the key if the
+    /// lock is free and there is nothing else to read.
     pub(super) fn settle(&mut self, call: &mut Call<'_>) {
         let mark = match (call.has_tombstones, self.queue.is_empty()) {
             (true, _) => Mark::Tombstones,
@@ -208,7 +214,7 @@ impl QueueState {
         self.settle_expiries();
     }
 
-    /// Returns the weight in use.
+    /// Returns the total weight of all holds.
     pub(super) fn used(&self) -> u64 {
         match self.lock_key.as_ref().map(|lock_key| &lock_key.held) {
             Some(Held::Whole { .. }) => Demand::EXCLUSIVE.weight(),
@@ -217,7 +223,7 @@ impl QueueState {
         }
     }
 
-    /// Returns the shared holds' token.
+    /// Returns the fencing token of the shared holds; `None` if there are none or it was lost.
     pub(super) fn shared_token(&self) -> Option<FencingToken> {
         match self.lock_key.as_ref()?.held {
             Held::Parts { token, .. } => token,
@@ -225,14 +231,14 @@ impl QueueState {
         }
     }
 
-    /// Sets the shared holds' sum and token.
+    /// Sets the total weight and the fencing token of the shared holds.
     pub(super) fn set_parts(&mut self, used: u64, token: Option<FencingToken>) {
         if let Some(lock_key) = &mut self.lock_key {
             lock_key.held = Held::Parts { used, token };
         }
     }
 
-    /// Frees the lock.
+    /// Makes the lock free. The lock key itself is removed or kept by `settle`.
     pub(super) fn open(&mut self) {
         if let Some(lock_key) = &mut self.lock_key {
             lock_key.held = FREE;
@@ -240,7 +246,8 @@ impl QueueState {
         }
     }
 
-    /// Makes a member the exclusive holder, for the whole batch.
+    /// Makes a member the exclusive holder until `ends_ms`, in ms since the epoch. `batch` contains
+    /// the ids of all members that share the hold.
     pub(super) fn close(&mut self, member: &Member, batch: Vec<u64>, mark: Mark, ends_ms: u64) {
         let margin_ms = if mark == Mark::None { 0 } else { MARGIN_MS };
         let held = Held::Whole { member: member.clone(), batch };
