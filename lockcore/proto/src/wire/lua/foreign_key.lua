@@ -1,9 +1,10 @@
--- Records that a key belongs to another program: its name up to the lock's, and its type.
+-- Records that a key contains data of another program: `which` is the name of the key without the
+-- lock's name, and `type_of` the type of the data.
 local function mark_foreign(which, type_of)
   foreign_key = foreign_key or redis.error_reply('WRONGTYPE ' .. which .. ' ' .. type_of)
 end
 
--- Reads a key that may belong to another program, and then have another type.
+-- Runs a read command on a key that may belong to another program, and so may have another type.
 local function read(which, command, key, ...)
   local answer = redis.pcall(command, key, ...)
   if type(answer) ~= 'table' or not answer.err then

@@ -2,7 +2,7 @@ local may = redis.acl_check_cmd
 if not may then
   return { refused, false }
 end
--- Commands that no script runs, but a connection may need.
+-- These commands are not run by a script, but a connection may need them.
 for _, command in ipairs({ { 'EVAL', '', '0' }, { 'PING' } }) do
   local known, allowed = pcall(may, unpack(command))
   if not (known and allowed) then

@@ -1,4 +1,4 @@
--- Tries a command, and records the missing right.
+-- Runs a command, and records the missing right if the server refuses it.
 local refused = {}
 local function note(right, error, object)
   refused[#refused + 1] = right

@@ -1,9 +1,9 @@
--- Acquires a shared hold, or re-checks any request. KEYS: lock key, token counter. ARGV: node,
--- token floor, latest time of previous servers, prefix, member, lease, weight, limit, queue
--- limit (0: does not wait). Replies `<token> <clock><member>` if it is granted and there are no
--- waiters; ms left of the holder's lease * 2^20 + position if it is queued behind a lock;
--- `<member>` if it is not queued there, because it does not wait; `f<queue length><member>` if that
--- queue is full; otherwise in full.
+-- Acquires a shared hold for one member, or repeats the acquire of any member. KEYS: lock key,
+-- token counter. ARGV: node, token floor, latest time of previous servers, channel prefix, member,
+-- lease, weight, limit, queue limit (0: does not wait). Replies `<token> <clock><member>` if the
+-- member was granted and nobody waits; ms left of the holder's lease * 2^20 + position if it was
+-- queued behind an exclusive hold; `<member>` if it was not queued there, because it does not wait;
+-- `f<queue length><member>` if that queue is full; a full reply in other cases.
 -- Pays: "10 permits: 4 × 16 tasks, sections of 1 ms" in docs/performance/measured.md.
 local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local member, lease, queue_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[9])
@@ -20,8 +20,8 @@ elseif type(text) == 'string' then
   mark, used, token = string.match(text, '^(%+?)%*([1-9]%d*):([1-9]%d*)$')
   used = used and #used <= $most_digits and #token <= $most_digits and tonumber(used)
 end
--- No flag, so there are no waiters. Expired holds still count; they are checked when something does
--- not fit.
+-- There is no flag, so nobody waits. Expired holds still count, because they are checked only when
+-- something does not fit.
 if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   --#include clock
   local over = math.floor(clock / 1000) + lease
@@ -32,7 +32,7 @@ if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   if drawn and drawn > token_floor and drawn < $token_limit then
     token, is_old = string.format('%d', drawn), false
   end
-  -- An existing member takes the long path.
+  -- A member that holds already takes the long path.
   if is_ours and not is_old and left ~= -1 and call('ZADD', holds, 'NX', over, member) == 1 then
     local now_text = '*' .. string.format('%d', used + ARGV[7]) .. ':' .. token
     if over + $margin_ms > math.floor(clock / 1000) + left then
@@ -47,9 +47,10 @@ if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
 elseif type(text) == 'string' then
   local size, left = tonumber(pcall('ZCARD', queue)), call('PTTL', lock_key)
   local has_room = size and (queue_limit == 0 or size < queue_limit)
-  -- Whether it waits, at the end: nothing has expired, and the first waiter does not fit.
+  -- `waits` is true in the end if the member has to wait: nothing has expired, and the first waiter
+  -- does not fit.
   local waits, clock, first_end, is_waited
-  -- In a batch, all but the first wait.
+  -- The number of waiters in a batch: all members but the first.
   local others = 0
   if used and has_room then
     local time = call('TIME')
@@ -58,7 +59,7 @@ elseif type(text) == 'string' then
     local first = pcall('ZRANGE', holds, '0', '0', 'WITHSCORES')
     local is_ours = string.match(first[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == $node_colon
     first_end = is_ours and first[2] - now or 0
-    -- With waiters, the lock key lives at least this long after that.
+    -- If there are waiters, the lock key lives at least this much longer than the lease.
     if first_end > 0 and left >= $waiting_ttl_ms and not call('ZSCORE', holds, member) then
       waits = used + ARGV[7] > tonumber(ARGV[8])
       if size > 0 then
@@ -73,7 +74,8 @@ elseif type(text) == 'string' then
         waits = is_alive and (of == ARGV[1] or call('PUBSUB', 'NUMSUB', ARGV[4] .. ':grants:' .. of)[2] > 0)
       end
     end
-    -- Without a queue the flag goes, and a member that waits already is not refused.
+    -- Other cases take the long path: without a queue the flag is removed, and a member that waits
+    -- already is not refused.
     if waits and queue_limit == 0 and (mark == '+') == (size > 0) then
       if size == 0 or not call('ZSCORE', queue, member) then
         return { member, 'busy', 0, first_end, token, clock, 0, 0, {} }
@@ -112,7 +114,7 @@ end
 
 local node, prefix, members = ARGV[1], ARGV[4], { member }
 
--- A separate function, so that the short paths do not pay for the many variables.
+-- A separate function, so that the short paths above do not pay for its many variables.
 return (function()
 --#include queue/state
 return (function()

@@ -1,11 +1,11 @@
 -- Acquires for several members of one node, one after the other. KEYS: lock key, token counter.
--- ARGV: node, token floor, latest time of previous servers, prefix, queue limit (0: they do
+-- ARGV: node, token floor, latest time of previous servers, channel prefix, queue limit (0: they do
 -- not wait), then the members. Replies ms left of the holder's lease * 2^20 + position of the first
--- if all are queued behind a lock; the first if no member is, because they do not wait; `f<queue
--- length><first>` if that queue is full; otherwise in full. Then the outcome is a letter per
--- member, g(ranted), q(ueued), b(usy), f(ull), r(efused), and at the end there is a number for each
--- queued member (its position) and for each member that found the queue full (the queue length at
--- that time).
+-- member if all were queued behind an exclusive hold; the first member if none was queued, because
+-- they do not wait; `f<queue length><first member>` if that queue is full; a full reply in other
+-- cases. In a full reply the outcome is a letter per member: g(ranted), q(ueued), b(usy), f(ull),
+-- r(efused). A list at the end contains a number for each queued member (its position) and for each
+-- member that found the queue full (the queue length at that time).
 -- Pays: "One hot lock: 64 tasks of one process" in docs/performance/measured.md.
 local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local queue_limit, draws = tonumber(ARGV[5]), #ARGV - 5
@@ -26,8 +26,8 @@ if type(text) == 'string' then
   end
   local waits
   --#include queue/waits
-  -- A member that holds, or that a batch of the same node may contain, takes the long path. Batch
-  -- members differ from the first only in id.
+  -- A member that holds, or that may be in a batch of the same node, takes the long path. Batch
+  -- members differ from the first only in their ids.
   local batch = is_waited and string.find(text, '\n', $number_at, true)
   local others, at = 0, batch and string.find(text, ' ', batch, true)
   --#include queue/others
@@ -58,7 +58,8 @@ if type(text) == 'string' then
   local patience = lock_key .. ':patience:' .. ARGV[1]
   local patient = waits and call('PTTL', patience)
   drawn = waits and tonumber(pcall('INCRBY', counter, draws))
-  -- Not compared with the token floor: they only have to be above earlier scores.
+  -- The numbers are not compared with the token floor, because they only have to be above earlier
+  -- scores.
   local before = drawn and drawn - draws or 0
   if before >= $lost_counter and drawn < $token_limit then
     local scored = {}
@@ -69,7 +70,7 @@ if type(text) == 'string' then
       --#include queue/keep_waiting
       --#include queue/queued
     end
-    -- A member was there already, or is named twice: the long path shows which.
+    -- A member was queued already, or is named twice. The long path finds out which.
     call('ZREMRANGEBYSCORE', queue, scored[1], scored[2 * draws - 1])
   end
 end
@@ -79,7 +80,7 @@ end
 local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local members = { unpack(ARGV, 6) }
 
--- A separate function, so that the short path does not pay for the many variables.
+-- A separate function, so that the short path above does not pay for its many variables.
 return (function()
 --#include queue/state
 return (function()

@@ -1,14 +1,17 @@
--- Shared by the queue scripts. Expects: `state`. First everything is read and decided, then
--- written, then published: a script that stops on the way has changed nothing.
+-- Functions shared by the queue scripts. Needs the variables in `state`. A script first reads and
+-- decides everything, then writes, then publishes messages, so a script that stops on the way has
+-- changed nothing.
 
--- No script blocks the server for long.
+-- The limits for the work of one command, so that no script blocks the server for long.
 local most_granted, most_looked_at, most_reclaimed, most_tombstones = $most_granted, $most_looked_at, $most_reclaimed, $most_tombstones
--- All permits of a lock together.
+-- The weight of a lock: all of a name.
 local ALL = $all
--- How long a flagged lock key outlives the lease, and every other key the latest expiry in it.
+-- How long a lock key with a flag outlives the lease, in ms, and how long every other key outlives
+-- the latest expiry in it.
 local margin = $margin_ms
 
--- Returns node, id, lease, weight and limit of a member; nothing for any other text.
+-- Returns node id, member id, lease in ms, weight and limit of a member; nothing for any other
+-- text.
 local function parse(member)
   local of, number, lease, demand = string.match(member, '^~2([^:]*):(%d+):(%d+):([rw%d/]+):')
   lease = tonumber(lease)
@@ -33,7 +36,8 @@ local function text_of(number)
   return string.format('%d', number)
 end
 
--- Returns the member with the lowest score, and the score. Its form shows whose sorted set it is.
+-- Returns the member with the lowest score in a sorted set, and the score. If it is not a member,
+-- the sorted set belongs to another program.
 local function lowest_of(which, key)
   local lowest = read(which, 'ZRANGE', key, '0', '0', 'WITHSCORES') or {}
   if lowest[1] and not parse(lowest[1]) then
@@ -42,12 +46,14 @@ local function lowest_of(which, key)
   return lowest[1], tonumber(lowest[2])
 end
 
--- Something written counts until then: lock key and holds live on for a while.
+-- Records that something to be written expires at `at`, so that the lock key and the holds are kept
+-- longer.
 local function keep_until(at)
   latest = math.max(latest, at)
 end
 
--- Returns the weight of a shared hold: as requested, unless reduced.
+-- Returns the weight of a shared hold: `score` if it was reduced, otherwise the weight that the
+-- member requested.
 local function weight_of(member, score)
   if score then
     return tonumber(score)
@@ -85,7 +91,7 @@ local function read_lock_key()
   end
   whole_left = mark == '' and ttl or ttl - margin
   if ttl == -1 then
-    -- Another program has removed the TTL.
+    -- Another program has removed the TTL, so the hold gets a full lease.
     whole_left, is_whole_new = lease, true
   end
   if whole_left > 0 then
@@ -95,22 +101,22 @@ local function read_lock_key()
   end
 end
 
--- Returns a member's id.
+-- Returns the id in a member's text.
 local function number_of(member)
   return string.match(member, '^%d+', $number_at)
 end
 
--- Returns how many members the lock is granted to.
+-- Returns the number of members that share the exclusive hold: 1 outside a batch.
 local function batch_size()
   return math.max(1, select(2, string.gsub(batch, '%d+', '')))
 end
 
--- Whether the id is part of the batch.
+-- Returns true if the member id is in the batch.
 local function is_of_batch(number)
   return string.find(batch .. ' ', '[ \n]' .. number .. ' ') ~= nil
 end
 
--- Whether the member holds exclusively, alone or in a batch.
+-- Returns true if the member holds exclusively, alone or in a batch.
 local function is_served(member)
   if batch == '' then
     return whole == member
@@ -123,7 +129,7 @@ local function read_tombstones()
   return lowest_of('lock:gone', G) and true
 end
 
--- Recomputes a lost sum from the holds, before any decision is based on it.
+-- Computes a lost sum of weights from the holds, before a decision is based on it.
 local function heal()
   if hold_count == 0 then
     used, token = 0, nil
@@ -143,7 +149,7 @@ local function heal()
   end
 end
 
--- Adds to a node's message: each node gets a single message for all members.
+-- Adds a part to a node's message, because each node gets a single message for all its members.
 local function add(messages, of, part)
   local parts = messages[of]
   if not parts then
@@ -158,8 +164,8 @@ local function is_patient(of)
   return of == node or call('EXISTS', patience .. of) == 1
 end
 
--- Returns the members with these ids that may wait, each behind a score in front of the queue. They
--- were at the head before the batch under this name was granted.
+-- Returns the members with these ids, each behind a score in front of the queue, unless they have
+-- tombstones. They were at the head before the batch was granted under the member `name`.
 local function in_front(name, numbers)
   local of, tail, members = string.sub(name, 1, $node_colon), string.match(name, '^%d+(:.*)$', $number_at), {}
   for _, number in ipairs(numbers) do
@@ -171,8 +177,8 @@ local function in_front(name, numbers)
   return members
 end
 
--- Sets a batch's members aside when it has ended without the node: which of them still wait is
--- unknown here. Touched members return to the queue's front.
+-- Sets a batch's members aside after its hold has ended without a release, because it is unknown
+-- here which of them still wait. A member that is touched returns to the queue's front.
 local function put_aside(name, numbers)
   local of, all = string.sub(name, 3, $node_end), {}
   for number in string.gmatch(numbers, '%d+') do
@@ -196,7 +202,8 @@ local function look()
   if foreign_key then
     return
   end
-  -- Below the head by 10^9, so that no waiter is in between; otherwise below all newcomers.
+  -- The first score in front of the queue is below the head's by 10^9, so that no waiter is in
+  -- between. In an empty queue it is below the scores of all newly queued members.
   apart.front = score and math.max(score - $in_front, 0) or $empty_front
   if apart.lapsed then
     put_aside(apart.lapsed, apart.batch)
@@ -210,10 +217,10 @@ local function look()
   end
 end
 
--- Returns the next number of the token counter, shared by all locks on the server.
+-- Returns the next number of the token counter, which all locks on the server share.
 local function next_of_counter()
   if not count and $is_primary then
-    -- A primary without a counter was emptied since the caller learned of the epoch.
+    -- A quorum primary without a counter was emptied since the caller learned of its epoch.
     count = tonumber(redis.pcall('GET', counter)) or 0
     if count <= $lost_counter then
       foreign_key = foreign_key or redis.error_reply('FORGOTTEN the epoch of a quorum is over')
@@ -228,19 +235,20 @@ local function next_of_counter()
   return count + 1
 end
 
--- Issues a token above all earlier tokens: the counter's next number, if it is above everything the
--- caller has seen. Returns the first of several consecutive tokens.
+-- Issues `holds` tokens, or one, and returns the first. They are the counter's next numbers, if
+-- these are above everything that the caller has seen.
 local function issue(holds)
   local next, others = next_of_counter(), (holds or 1) - 1
   if next <= token_floor or next + others >= $token_limit then
-    -- Another quorum primary may be ahead, and clocks of different primaries are not comparable.
+    -- Another quorum primary may be ahead, and the clocks of different primaries cannot be
+    -- compared.
     next = math.max(token_floor, $is_primary and 0 or clock) + 1
   end
   count, issued = next + others, text_of(next)
   return issued
 end
 
--- Returns a newcomer's score, from the same counter.
+-- Returns the score for a newly queued member, from the token counter.
 local function next_score()
   local next = next_of_counter()
   if next <= $lost_counter or next >= $token_limit then
@@ -253,7 +261,7 @@ local function next_score()
   return text_of(count)
 end
 
--- Removes a shared hold with the current weight.
+-- Removes a shared hold, and subtracts its weight.
 local function take_hold(member, score)
   is_taken[member] = true
   taken[#taken + 1] = member
@@ -267,7 +275,7 @@ local function take_hold(member, score)
   end
 end
 
--- Removes whatever the member holds. Returns whether it existed.
+-- Removes a member's hold, exclusive or shared. Returns true if it existed.
 local function take_any(member)
   if whole then
     local is_there = whole == member
@@ -283,7 +291,7 @@ local function take_any(member)
   return true
 end
 
--- Removes expired holds.
+-- Removes expired shared holds, up to the limit for one command.
 local function reclaim()
   if not first_end or first_end > now then
     return
@@ -307,7 +315,7 @@ local function take_out(member)
   size = size - 1
 end
 
--- Grants the member its weight, for this long. An exclusive hold gets this flag.
+-- Grants a member `weight` for `ms`. For an exclusive hold, the lock key gets the flag `new_mark`.
 local function grant(member, weight, ms, new_mark)
   is_granted[member] = true
   used = used + weight
@@ -316,9 +324,9 @@ local function grant(member, weight, ms, new_mark)
     whole, whole_left, is_whole_new, mark = member, ms, true, new_mark
     return
   end
-  -- All current holds share one token, so that a single register refuses whatever is older,
-  -- including reads. A previous server may have granted a lock whose token is unknown here: that
-  -- token is not above the previous server's times.
+  -- All shared holds have one token, so that a resource with a single stored token refuses any
+  -- older holder, reads included. A previous server may have granted a lock whose token is unknown
+  -- here. That token is not above the times of the previous server.
   if not token or tonumber(token) <= elsewhere then
     token = issue()
   end
@@ -329,7 +337,8 @@ local function grant(member, weight, ms, new_mark)
   keep_until(now + ms)
 end
 
--- Notifies the member's node: the caller by the reply, others by message.
+-- Reports a granted member to its node: to the calling node in the reply, to another node in a
+-- message.
 local function tell_node(of, number, member, ms)
   if of == node then
     grants[#grants + 1] = member .. batch
@@ -341,14 +350,14 @@ local function tell_node(of, number, member, ms)
   end
 end
 
--- Renews the calling node's liveness deadline, if little is left.
+-- Renews the calling node's liveness deadline if little time is left.
 local function raise_low()
   if call('PTTL', patience .. node) < $fresh_ms then
     is_raised = true
   end
 end
 
--- Iterates over the waiting members by score: the queue, merged with returned members.
+-- Iterates over the waiting members by score: the queue, merged with members that return to it.
 local function each_waiting()
   local start, width, at, back = 0, 1, 1, 1
   local members = call('ZRANGE', Q, '0', '0', 'WITHSCORES')
@@ -373,7 +382,8 @@ local function each_waiting()
   end
 end
 
--- Sets a member aside with the score, out of the way of the others.
+-- Skips a member of a node that is not connected: takes it out of the queue, and sets it aside with
+-- its score.
 local function skip(of, member, score)
   take_out(member)
   skipped = skipped + 1
@@ -384,8 +394,8 @@ local function skip(of, member, score)
   add(apart.aside, of, member)
 end
 
--- Dequeues the members that form a batch with the first: the next members from the same node that
--- differ only in id.
+-- Takes the members out of the queue that form a batch with `first`: the next members of the same
+-- node that differ only in their ids.
 local function take_batch(first, next_waiting)
   local of, tail = string.sub(first, 1, $node_colon), string.match(first, '^%d+(:.*)$', $number_at)
   local most, numbers = tonumber(string.match(tail, '^:%d+:w/(%d+):') or 1), { number_of(first) }
@@ -402,9 +412,10 @@ local function take_batch(first, next_waiting)
   batch = numbers[2] and '\n' .. table.concat(numbers, ' ') or ''
 end
 
--- Grants, from the head on, as long as the demand fits. A head that does not fit keeps the free
--- weight: otherwise small requests would starve large ones. Members of disconnected nodes leave the
--- queue at the first encounter. Returns whether no connected member is left.
+-- Walks over the queue from the head, and grants the lock as long as the demand fits. A head that
+-- does not fit stops the walk, because otherwise small requests would starve large ones. Members of
+-- nodes that are not connected are taken out of the queue. Returns true if the walk reached the
+-- end, so that no connected member is left.
 local function advance()
   local patient, connected = {}, { [node] = true }
   local looked_at, granted = 0, 0
@@ -427,11 +438,13 @@ local function advance()
       take_out(member)
     else
       if connected[of] == nil then
-        -- Somebody must subscribe to this very channel. PUBLISH also counts pattern subscribers.
+        -- Somebody must subscribe to exactly this channel. The reply to PUBLISH also counts pattern
+        -- subscribers.
         connected[of] = call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. of)[2] > 0
       end
       if not connected[of] then
-        -- Whether the demand fits or not: a dead writer must not block the readers behind it.
+        -- This happens whether the demand fits or not, because a dead writer must not block the
+        -- readers behind it.
         skip(of, member, score)
       elseif used + weight > limit then
         return false
@@ -448,8 +461,8 @@ local function advance()
         grant(member, weight, claim, '+')
         tell_node(of, number, member, claim)
         if used >= ALL then
-          -- Everything is taken: no limit is greater. With less, the next member may have a greater
-          -- limit.
+          -- Everything is taken, and no demand has a greater limit. With less taken, the next
+          -- member may fit.
           return false
         end
       end
@@ -458,8 +471,8 @@ local function advance()
   return true
 end
 
--- Removes expired holds and grants the free weight, if there are waiters. Without waiters, expired
--- holds may stay: the next request that does not fit checks them.
+-- If there are waiters, removes expired holds and grants the free weight. Without waiters, expired
+-- holds may stay, because the next request that does not fit checks them.
 local function hand_on()
   if not whole and size > 0 then
     reclaim()
@@ -467,14 +480,15 @@ local function hand_on()
   end
 end
 
--- In parts: a script has room for no more than some thousands of arguments.
+-- Runs a command with the elements of a list as arguments, in several calls if there are many,
+-- because Lua has room for only some thousands.
 local function write_all(command, key, list)
   for from = 1, #list, $most_unpacked do
     call(command, key, unpack(list, from, math.min(from + $most_unpacked - 1, #list)))
   end
 end
 
--- Returns the members of a list that did not return in this very command.
+-- Returns the members of a list that are not in the table `is_there`.
 local function without(list, is_there)
   local rest = {}
   for _, member in ipairs(list) do
@@ -495,7 +509,8 @@ local function write_holds()
   if has_stale_holds then
     call('DEL', H, R)
   end
-  -- Added before others are removed, so that the key with its TTL does not vanish in between.
+  -- New holds are added before others are removed, so that the key does not vanish with its TTL in
+  -- between.
   write_all('ZADD', H, held)
   write_all('ZREM', H, without(taken, is_held))
   write_all('ZADD', R, reduced)
@@ -517,14 +532,16 @@ local function write_queue(newcomers)
     call('PEXPIRE', Q, '$waiting_ttl_ms')
   end
   for _, of in ipairs(apart.aside) do
-    -- A late acquire has queued a member at the end while it was aside: the first score counts.
+    -- A late acquire may have queued a member at the tail while it was set aside. LT keeps the
+    -- better score.
     call('ZADD', aside_keys .. of, 'LT', unpack(apart.aside[of]))
     call('PEXPIRE', aside_keys .. of, '$aside_ms')
   end
   write_all('ZREM', aside_keys .. node, apart.no_longer)
   if tombstones[1] then
     write_all('ZADD', G, tombstones)
-    -- The oldest go: expired tombstones, and those beyond the limit after superseding.
+    -- The oldest tombstones are removed: expired ones, and if members were superseded, those above
+    -- the limit.
     local ended = #call('ZRANGEBYSCORE', G, '-inf', now, 'LIMIT', 0, most_reclaimed)
     local beyond = superseded[1] and call('ZCARD', G) - most_tombstones or 0
     local swept = math.min(math.max(ended, beyond), most_reclaimed)
@@ -535,7 +552,7 @@ local function write_queue(newcomers)
   end
 end
 
--- Writes the lock key for shared holds, or for a flag without holds.
+-- Writes the lock key for shared holds, or for a flag without any hold.
 local function write_shared(new_mark)
   if is_renewal and lock_key_value and hold_count > 0 then
     new_mark = mark
@@ -545,13 +562,13 @@ local function write_shared(new_mark)
   local text = new_mark .. '*' .. text_of(used) .. ':' .. (token or '0')
   local is_later = latest > 0 and latest + margin > lock_key_ends
   if is_later then
-    -- Rounded up, so that it is rarely written.
+    -- The expiry is rounded up, so that it is rarely written.
     lock_key_ends = math.ceil((latest + margin) / $round_ms) * $round_ms
     call('SET', lock_key, text, 'PXAT', text_of(lock_key_ends))
   elseif text ~= lock_key_value then
     call('SET', lock_key, text, 'KEEPTTL')
   end
-  -- An existing key keeps its TTL.
+  -- A key keeps its TTL when entries are added, so the TTL is set only if it is new or grows.
   if hold_count > 0 and (is_later or held[1] and not first_end) then
     call('PEXPIREAT', H, text_of(lock_key_ends))
   end
@@ -563,7 +580,7 @@ end
 local function write_lock_key()
   local new_mark = has_tombstones and '-' or size > 0 and '+' or ''
   if whole then
-    -- The flag stays while this member holds: it may report more than there is.
+    -- The flag is not lowered while this member holds, so it may announce more than there is.
     local is_stronger = mark == '' or new_mark == '-'
     new_mark = is_stronger and new_mark or mark
     local text = new_mark .. whole .. batch
@@ -580,10 +597,10 @@ local function write_lock_key()
   end
 end
 
--- Writes the decisions. `newcomers`, with their scores, are appended to the queue. The first write
--- is to a key that never exists, so it changes nothing. Redis refuses it like every write on a
--- replica, without enough replicas, and during a slot migration. SET is refused when memory is
--- full, and DEL is allowed. PUBLISH is not refused, so it comes last.
+-- Writes everything that was decided. `newcomers`, each behind a score, are added to the queue. The
+-- first write is to a key that never exists, so it changes nothing. It shows whether Redis refuses
+-- writes: on a replica, without enough replicas, or during a slot migration. Redis refuses SET when
+-- memory is full, but not DEL. Redis never refuses PUBLISH, so that comes last.
 local function write(needs_memory, newcomers)
   if needs_memory then
     call('SET', lock_key .. ':guard', '1', 'XX')
@@ -598,11 +615,12 @@ local function write(needs_memory, newcomers)
   write_lock_key()
   publish('r', revoked)
   publish('s', superseded)
-  -- Next to a batch, nothing else is granted.
+  -- If a batch was granted, nothing else was.
   publish((batch == '' and 'p ' or 'w ') .. (issued or token or ''), told)
 end
 
--- Returns the reply: the outcome of the command, and the grants for the caller's members.
+-- Returns the full reply: `outcome` and `number`, then the facts that every command reports, and
+-- the grants to members of the calling node.
 local function tell(outcome, number)
   local left = whole_left
   if not whole then

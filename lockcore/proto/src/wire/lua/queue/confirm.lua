@@ -1,7 +1,8 @@
--- Renews a hold, and returns its token: a new token for a lock, whose token is not stored. KEYS:
--- lock key, token counter. ARGV: node, token floor, latest time of previous servers, prefix,
--- member, lease. Replies `<token><member>` or `<token> <clock><member>` if it is held, with the ids
--- of a batch in front of the member; otherwise in full, with h(eld) or n(ot held).
+-- Renews a hold, and returns its token. An exclusive hold gets a new token, because its first token
+-- is not stored. KEYS: lock key, token counter. ARGV: node, token floor, latest time of previous
+-- servers, channel prefix, member, lease. Replies `<token><member>` or `<token> <clock><member>` if
+-- the member holds, with the ids of a batch in front of the member; otherwise a full reply with
+-- h(eld) or n(ot held).
 -- Pays: "Hand-off from one process to another" in docs/performance/measured.md.
 local call, pcall, lock_key, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', lock_key)
@@ -14,10 +15,11 @@ end
 local left = beyond and call('PTTL', lock_key)
 -- If another program has removed the TTL, it gets a new one.
 if left and (left > beyond or left == -1) then
-  -- When memory is full INCR is refused, and the long path begins with a write that is not.
+  -- Redis refuses INCR when memory is full. Then the long path is taken, whose first write Redis
+  -- allows.
   drawn = tonumber(draws == 1 and pcall('INCR', counter) or pcall('INCRBY', counter, draws))
   local ahead = drawn and drawn - ARGV[2] - draws + 1
-  -- The long path refuses if a primary's epoch is over.
+  -- If a quorum primary's epoch is over, the long path is taken, which refuses.
   if drawn and not ($is_primary and ahead <= 0 and drawn <= $lost_counter) then
     call('PEXPIRE', lock_key, ARGV[6] + beyond)
     if ahead > 0 and drawn < $token_limit then
@@ -34,14 +36,16 @@ elseif type(text) == 'string' then
   if type(ends) == 'string' then
     --#include clock
     local now, left = math.floor(clock / 1000), call('PTTL', lock_key)
-    -- If the lease ends after the lock key expires, that expiry would have to be written, too.
+    -- If the lease would end after the lock key expires, the lock key would have to be written,
+    -- too, so the long path is taken.
     if tonumber(ends) > now and ARGV[6] + $margin_ms <= left then
-      -- Changes nothing. Redis refuses it on a replica; after it, ZADD is allowed when memory is
-      -- full.
+      -- This changes nothing. Redis refuses it on a replica. After it, Redis allows ZADD when
+      -- memory is full.
       call('DEL', lock_key .. ':guard')
       if tonumber(ends) == now + ARGV[6] then
-        -- Within a millisecond ZADD writes nothing, and WAIT and WAITAOF would confirm an older
-        -- write of their connection. Both keys expire together.
+        -- If the lease was renewed in the same millisecond, ZADD writes nothing, and WAIT and
+        -- WAITAOF would confirm an older write of their connection. So an expiry is written: both
+        -- keys expire together.
         call('PEXPIRE', lock_key .. ':holds', left)
       end
       call('ZADD', lock_key .. ':holds', string.format('%d', now + ARGV[6]), member)
@@ -54,7 +58,7 @@ end
 
 local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
--- A separate function, so that the short paths do not pay for the many variables.
+-- A separate function, so that the short paths above do not pay for its many variables.
 return (function()
 --#include queue/state
 return (function()

@@ -1,4 +1,4 @@
--- The long path of a release. Expects, besides the needs of common: member.
+-- The long path of a release. Needs `member`, besides the variables for `common`.
 
 --#include queue/state
 return (function()

@@ -1,6 +1,7 @@
--- Queues the member with the next number as the score. Expects: `patience`, the key of the node.
+-- Queues the member, with the next number of the token counter as the score. Needs `patience`, the
+-- key of the node's liveness deadline.
 local patient = call('PTTL', patience)
--- Not compared with the token floor: it only has to be above earlier scores.
+-- The number is not compared with the token floor, because it only has to be above earlier scores.
 drawn = tonumber(pcall('INCR', KEYS[2]))
 local score = drawn or 0
 local is_score = score > $lost_counter and score < $token_limit

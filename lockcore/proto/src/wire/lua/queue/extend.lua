@@ -1,12 +1,13 @@
--- Renews locks, including locks that became reads. KEYS: lock keys. ARGV: for each lock key, member
--- and lease. Replies the clock, a letter per lock key: h(eld), n(ot held), s(trange); and the first
+-- Renews exclusive holds of several locks, including holds that became reads by a downgrade. KEYS:
+-- the lock keys. ARGV: for each lock key, the member and the lease. Replies the server's time in
+-- µs; a letter per lock key: h(eld), n(ot held), s(trange: data of another program); and the first
 -- member.
 -- Pays: "10 000 held locks" in docs/performance/measured.md.
 local call, pcall = redis.call, redis.pcall
 --#include clock
 local letters = ''
 
--- A lock that became a read: all keys outlive the lease for a while.
+-- Renews a hold that became a read, whose keys must outlive the lease.
 local function renew_part(lock_key, member, lease)
   local holds, reduced, now = lock_key .. ':holds', lock_key .. ':reduced', math.floor(clock / 1000)
   local ends = tonumber(pcall('ZSCORE', holds, member)) or 0
@@ -22,10 +23,11 @@ local function renew_part(lock_key, member, lease)
       call('PEXPIREAT', reduced, needed)
     end
   else
-    -- Removes nothing. After it, ZADD is allowed when memory is full.
+    -- This removes nothing. Redis allows ZADD when memory is full, if the script has written
+    -- before.
     call('ZREM', holds, '')
     if ends == now + lease then
-      -- A write for WAIT and WAITAOF, as in confirm.lua.
+      -- This write is for WAIT and WAITAOF, as in confirm.lua.
       call('PEXPIRE', holds, left)
     end
   end

@@ -1,5 +1,6 @@
--- Drops a hold, or all. KEYS: lock key, token counter. ARGV: node, token floor, latest time
--- of previous servers, prefix, member (all, if absent).
+-- Ends a member's hold, or all holds, without the holders' consent. KEYS: lock key, token counter.
+-- ARGV: node, token floor, latest time of previous servers, channel prefix, member (absent: all
+-- holds).
 local call, lock_key, counter = redis.call, KEYS[1], KEYS[2]
 local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
@@ -23,7 +24,7 @@ for _, member in ipairs(forced) do
     local of, number = parse(member)
     if of then
       add(revoked, of, number)
-      -- A node not yet notified of the batch knows only its members.
+      -- A node that does not know of the batch yet knows only its members, so all are named.
       for other in string.gmatch(numbers, '%d+') do
         if other ~= number then
           add(revoked, of, other)

@@ -1,8 +1,9 @@
--- KEYS: lock key, token counter. ARGV: how many waiting members to skip, and the maximum number of
--- them and of holders to return. Replies the lock key, the token of shared holds, the server's
--- time, holders with the ends of their leases, the weight of each hold, waiting members, until when
--- each counts as alive, and the number of holds and waiters. Batch members behind the first wait
--- before all others, for as long as the lease.
+-- Reads the holders and the queue for operators. KEYS: lock key, token counter. ARGV: the number of
+-- waiting members to skip, and the maximum number of them and of holders to return. Replies the
+-- lock key; the token of shared holds; the server's time in µs; the holders, each with the end of
+-- its lease; the weight of each hold; the waiting members; the liveness deadline of each; and the
+-- numbers of holds and waiters. Batch members behind the first wait before all others, and their
+-- deadline is the end of the lease.
 local call, lock_key, counter = redis.call, KEYS[1], KEYS[2]
 local node, token_floor, elsewhere, prefix = '', 0, 0, ''
 local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -21,11 +22,11 @@ if whole then
   for number in string.gmatch(batch, '%d+') do
     behind[#behind + 1] = of .. number .. tail
   end
-  -- The first is served, as far as is known here.
+  -- The first member is served, as far as the server knows.
   whole = table.remove(behind, 1) or whole
   leases, weights = { whole, text_of(now + whole_left) }, { ALL }
 else
-  -- An expired hold stays until the room is needed, but holds nothing.
+  -- An expired hold stays until its weight is needed, but is not shown.
   leases = call('ZRANGEBYSCORE', H, '(' .. text_of(now), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
   for i = 1, #leases, 2 do
     weights[#weights + 1] = weight_of(leases[i], call('ZSCORE', R, leases[i]))

@@ -1,5 +1,5 @@
--- Renews the node's liveness deadline, and the queue with it, if little is left. Expects:
--- `patient`, ms.
+-- Renews the node's liveness deadline and the queue's expiry, if little time is left. Needs
+-- `patient`, the ms left of the deadline.
 if patient < $fresh_ms then
   call('PSETEX', patience, '$patience_ms', '1')
   call('PEXPIRE', queue, '$waiting_ttl_ms')

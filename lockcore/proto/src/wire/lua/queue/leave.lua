@@ -1,8 +1,9 @@
--- Removes members. KEYS: lock key, token counter. ARGV: node, token floor, latest time of
--- previous servers, prefix, then each member and a sum: 1 if it is ambiguous, and 2 if it was
--- served in a batch, and leaves only that. The outcome is a letter per member, l(eft), a(bsent).
--- Replies ms left of the holder's lease, the outcome and the first member if all of them waited
--- behind a lock, and all sums are 0; otherwise in full.
+-- Removes members from the queue, or releases their holds. KEYS: lock key, token counter. ARGV:
+-- node, token floor, latest time of previous servers, channel prefix, then each member and a sum: 1
+-- if a tombstone is needed, and 2 if the member was served in a batch and leaves only the batch.
+-- The outcome is a letter per member: l(eft), a(bsent). Replies ms left of the holder's lease, the
+-- outcome and the first member if all members waited behind an exclusive hold and all sums are 0;
+-- otherwise a full reply.
 -- Pays: "Cancel storm" in docs/performance/measured.md.
 local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -21,7 +22,7 @@ if left then
   return string.format('%d', left) .. letters .. ARGV[5]
 end
 
--- A separate function, so that the short path does not pay for the many variables.
+-- A separate function, so that the short path above does not pay for its many variables.
 return (function()
 --#include queue/state
 return (function()
@@ -57,7 +58,7 @@ for i, member in ipairs(members) do
     apart.no_longer[#apart.no_longer + 1] = member
   end
   if whole and batch ~= '' and is_served(member) then
-    -- The others keep the hold, even if it has this member's name.
+    -- The other batch members keep the hold, even if it is stored under this member's name.
     local others = string.gsub(batch .. ' ', '([ \n])' .. number_of(member) .. ' ', '%1')
     batch = string.match(others, '^(.-) ?$')
     if batch ~= '\n' then
@@ -74,7 +75,7 @@ for i, member in ipairs(members) do
     letters[i] = (take_any(member) or was_waiting) and 'l' or 'a'
   end
 end
--- Even if others hold: members behind a head that gave up may fit.
+-- This is done even if others hold the lock, because members behind a removed head may fit.
 --#include queue/settle
 return tell(table.concat(letters), 0)
 end)()

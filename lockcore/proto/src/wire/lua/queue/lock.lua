@@ -1,8 +1,9 @@
--- Acquires exclusively: the hot case. KEYS: lock key, token counter. ARGV: member, token floor;
--- where they are not the usual: lease, queue limit (0: does not wait), latest time of previous
--- servers, prefix. Replies `<token><member>` if it is granted; ms left of the holder's lease * 2^20
--- + position if it is queued; `<member>` if it is not, because it does not wait;
--- `f<queue length><member>` if the queue is full; otherwise in full.
+-- Acquires the lock exclusively for one member, the usual case of an acquire. KEYS: lock key, token
+-- counter. ARGV: member, token floor; if they are not the default: lease, queue limit (0: does not
+-- wait), latest time of previous servers, channel prefix. Replies `<token><member>` if the lock was
+-- granted; ms left of the holder's lease * 2^20 + position if the member was queued; `<member>` if
+-- it was not queued, because it does not wait; `f<queue length><member>` if the queue is full; a
+-- full reply in other cases.
 -- Pays: "One hot lock: 4 processes, 16 tasks each" in docs/performance/measured.md.
 local call, pcall, lock_key, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
 local text, drawn, draws = pcall('GET', lock_key), nil, 1
@@ -10,13 +11,14 @@ if not text then
   drawn = tonumber(pcall('INCR', KEYS[2]))
   local ahead = drawn and drawn - ARGV[2]
   if $is_primary and ahead and ahead <= 0 and drawn > $lost_counter then
-    -- Another quorum primary is ahead.
+    -- Another quorum primary is ahead, so the counter continues above the token floor.
     ahead, drawn = 1, ARGV[2] + 1
     call('SET', KEYS[2], string.format('%d', drawn))
   end
   if ahead and ahead > 0 and drawn < $token_limit then
     call('PSETEX', lock_key, ARGV[3] or '$usual_lease_ms', member)
-    -- Half the cost of a number that Lua converts to text itself, which would also truncate it.
+    -- This costs half as much as letting Lua convert the number to text, which would also truncate
+    -- it.
     return string.format('%d', drawn) .. member
   end
 elseif type(text) == 'string' then
@@ -30,7 +32,8 @@ elseif type(text) == 'string' then
     left = left - $margin_ms
   end
   local size = tonumber(pcall('ZCARD', queue))
-  -- A queue behind a lock key without a flag is not ours, or the flag was lost.
+  -- A queue is only trusted if the lock key has a flag. Otherwise it belongs to another program, or
+  -- the flag was lost.
   local is_usual = size and (is_waited or size == 0)
   -- A batch of the same node may contain this member, which then takes the long path.
   local batch = is_waited and string.find(text, '\n', $number_at, true)
@@ -58,7 +61,7 @@ local counter, node, members = KEYS[2], string.sub(member, 3, $node_end), { memb
 local token_floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[5] or 0), ARGV[6] or '$usual_prefix'
 local queue_limit = tonumber(ARGV[4] or $usual_limit)
 
--- A separate function, so that the short paths do not pay for the many variables.
+-- A separate function, so that the short paths above do not pay for its many variables.
 return (function()
 --#include queue/state
 return (function()

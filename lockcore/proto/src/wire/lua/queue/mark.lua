@@ -1,8 +1,8 @@
--- Reads the identity record of a quorum primary. If the record or the counter of its epoch is
--- missing, the server was emptied, and both are written: together, so that no counter belongs to an
--- earlier epoch. KEYS: record. ARGV: the server run in which the record is new, or -, or nothing to
--- write no record; the part on which all processes agree; the prefix of counter names. Replies the
--- record, or nil.
+-- Reads the identity record of a quorum primary. If the record or the token counter of its epoch is
+-- missing, the server was emptied. Then both are written together, so that no counter belongs to an
+-- earlier epoch. KEYS: record. ARGV: the server run in which the record is new, or `-`; an empty
+-- text writes no record. Then the part of the record on which all processes agree, and the prefix
+-- of the counters' names. Replies the record, or nil.
 local call, text = redis.call, redis.call('GET', KEYS[1])
 local written, agreed = string.match(text or '', '^(%d+) %S+ (.*)$')
 local count = written and tonumber(redis.pcall('GET', ARGV[3] .. written))

@@ -1,15 +1,16 @@
--- Runs every command that the other scripts need, on separate keys, and leaves nothing. KEYS: an
--- otherwise unused lock key, token counter; or none, and they follow the prefix: then the server
--- cannot refuse everything for a single key. ARGV: node, prefix. Replies two lists: the refusals,
--- as right, error, key or channel, one after the other; and the optional rights that exist, or
--- false before 7.0, where scripts cannot know.
+-- Tries the rights to every command that the other scripts need, on keys of its own, which it
+-- deletes. KEYS: an otherwise unused lock key, token counter. Instead, both may follow the prefix
+-- in ARGV; then the server cannot refuse the whole script for a single key. ARGV: node, channel
+-- prefix. Replies two lists: the refusals, each as right, error, and key or channel; and the
+-- optional rights that the user has. The second is false before Redis 7.0, where scripts cannot
+-- know.
 local keys = #KEYS > 0 and KEYS or { unpack(ARGV, 3) }
 local lock_key, counter = keys[1], keys[2]
 local set, grants = lock_key .. ':queue', ARGV[2] .. ':grants:' .. ARGV[1]
 
 --#include preflight/try
 
--- A number is drawn and put back: the counter does not change.
+-- A number is drawn and put back, so that the counter does not change.
 local drawn = try('INCR', counter)
 if drawn == 1 then
   try('DEL', counter)

@@ -1,4 +1,5 @@
--- Flags the lock key behind which all are queued, and returns the first position.
+-- Sets the flag in the lock key of an exclusive hold, and returns the position of the first queued
+-- member together with the ms left.
 if not is_waited then
   call('PSETEX', lock_key, left + $margin_ms, '+' .. text)
 end

@@ -1,6 +1,6 @@
--- Releases a shared hold. KEYS: lock key, token counter. ARGV: node, token floor, latest time
--- of previous servers, prefix, member, weight. Replies 1 if there are no waiters, otherwise in
--- full.
+-- Releases a shared hold. KEYS: lock key, token counter. ARGV: node, token floor, latest time of
+-- previous servers, channel prefix, member, weight. Replies 1 if nobody waits; a full reply in
+-- other cases.
 -- Pays: "10 permits: 4 × 16 tasks, sections of 1 ms" in docs/performance/measured.md.
 local call, pcall, lock_key, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', lock_key)
@@ -23,7 +23,7 @@ end
 
 local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
--- A separate function, so that the short paths do not pay for the many variables.
+-- A separate function, so that the short path above does not pay for its many variables.
 return (function()
 --#include queue/drop
 end)()

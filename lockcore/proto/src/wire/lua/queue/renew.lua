@@ -1,8 +1,8 @@
 -- Renews holds of one node. KEYS: lock key. ARGV: node, token floor, latest time of previous
--- servers, prefix, then member and lease of each hold. The outcome is a letter per member: h(eld),
--- n(ot held). Replies the clock, `h` and the first member if all have shared holds and only
--- expiries are written: this path uses existing keys, and no others, so a slot migration does not
--- stop it where the keys are together.
+-- servers, channel prefix, then member and lease of each hold. The outcome is a letter per member:
+-- h(eld), n(ot held). Replies the server's time in µs, `h` and the first member if all have shared
+-- holds and only expiries are written. This path uses only existing keys, so a slot migration does
+-- not stop it while the keys are on one server. Otherwise the reply is a full reply.
 local call, pcall, lock_key = redis.call, redis.pcall, KEYS[1]
 local text = pcall('GET', lock_key)
 if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') then
@@ -21,7 +21,7 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
   end
   if is_usual then
     if longest + $margin_ms > left then
-      -- Rounded up, so that it is rarely written.
+      -- The expiry is rounded up, so that it is rarely written.
       local ends = string.format('%d', math.ceil((now + longest + $margin_ms) / $round_ms) * $round_ms)
       call('PEXPIREAT', lock_key, ends)
       call('PEXPIREAT', holds, ends)
@@ -30,11 +30,11 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
         call('PEXPIREAT', lock_key .. ':reduced', ends)
       end
     else
-      -- Removes nothing. Redis refuses it on a replica; after it, ZADD is allowed when memory is
-      -- full.
+      -- This removes nothing. Redis refuses it on a replica. After it, Redis allows ZADD when
+      -- memory is full.
       call('ZREM', holds, '')
       if is_same then
-        -- A write for WAIT and WAITAOF, as in confirm.lua.
+        -- This write is for WAIT and WAITAOF, as in confirm.lua.
         call('PEXPIRE', holds, left)
       end
     end
@@ -43,7 +43,7 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
   end
 end
 
--- A renewal draws no number.
+-- A renewal draws no number, so it needs no token counter.
 local node, token_floor, elsewhere, prefix, counter = ARGV[1], 0, 0, ARGV[4], nil
 
 --#include queue/state

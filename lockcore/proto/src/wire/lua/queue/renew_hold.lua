@@ -1,4 +1,5 @@
--- Renews the hold of `member` to `lease`. Sets `letter` to the outcome.
+-- Renews the hold of `member` to the full `lease`. Sets `letter` to the outcome: h(eld) or n(ot
+-- held).
 local letter = 'n'
 if whole then
   if whole == member then

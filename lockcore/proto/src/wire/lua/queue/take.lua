@@ -1,6 +1,6 @@
--- The long path of an acquire. Expects, besides the needs of common: members, queue_limit. Sets the
--- outcome of each member, and a number for each queued member (its position) and for each member
--- that found the queue full (the queue length at that time).
+-- The long path of an acquire. Needs, besides the variables for `common`: members, queue_limit.
+-- Sets the outcome of each member. Sets a number for each queued member (its position) and for each
+-- member that found the queue full (the queue length at that time).
 
 --#include queue/common
 
@@ -12,13 +12,14 @@ if foreign_key then
 end
 local ends = whole and {} or call('ZMSCORE', H, unpack(members))
 local scores = size > 0 and call('ZMSCORE', Q, unpack(members)) or {}
--- Members to append to the queue with their scores in front, and the index of each.
+-- New members for the queue, each behind its score, the index of each, and the queue length that a
+-- refused member found.
 local newcomers, index, full = {}, {}, {}
--- Once per command: the queue walk, nil before it, and then whether it reached the end; a check of
--- the liveness deadline, and a check of others' when the queue is full.
+-- What is done once per command: the walk over the queue (nil before it, then whether it reached
+-- the end), a check of the node's liveness deadline, and a search for dead waiters in a full queue.
 local is_end, is_raise_settled, is_full_settled, is_swept
 
--- Reports the hold to the member.
+-- Adds the member's hold to the reply.
 local function told(member, ms)
   is_granted[member] = true
   grants[#grants + 1] = member
@@ -26,7 +27,7 @@ local function told(member, ms)
   return 'granted'
 end
 
--- Batch members are notified together, once.
+-- True once a batch hold is in the reply, which reports it for all its members.
 local is_batch_told = false
 
 local function told_again(member, ms)
@@ -61,21 +62,21 @@ local function sweep()
   end
 end
 
--- Whether the member is of the newest-only kind.
+-- Returns true if the member waits only until a newer member of the same kind is queued.
 local function keeps_newest(member)
   return string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == $node_colon
 end
 
--- Whether the other member is newer. Within a node, ids define the order; a re-enqueued member's
--- score does not. Such numbers are not exact in Lua.
+-- Returns true if the other member is newer. Within a node, the ids define the order, because the
+-- score of a member that was queued again does not. Member ids are not exact as numbers in Lua.
 local function is_newer(other, member)
   local number, than = number_of(other), number_of(member)
   local counts = string.sub(other, 1, $node_colon) == string.sub(member, 1, $node_colon) or string.sub(than, -$round_bits) % $rounds > 0
   return counts and (#number > #than or #number == #than and number > than)
 end
 
--- Returns the members that leave the queue for this member, among the last waiters. Nothing if any
--- of these, or the holder, is newer.
+-- Returns the waiting members that this member supersedes; nothing if one of them, or the holder,
+-- is newer.
 local function older_than(member)
   local older, looked_at = {}, 0
   if not keeps_newest(member) then
@@ -98,8 +99,8 @@ local function older_than(member)
   return older
 end
 
--- Removes members from the queue for a newer member. A late copy of the acquire must not bring them
--- back: then an older member would supersede a newer one.
+-- Removes members from the queue in favour of a newer member. They get tombstones, because a late
+-- copy of the acquire would queue them again, and then an older member would supersede a newer one.
 local function supersede(older)
   for _, member in ipairs(older) do
     local of, number = parse(member)
@@ -112,13 +113,13 @@ local function supersede(older)
     read_tombstones()
     has_tombstones = true
   end
-  -- Members behind a head that has left may fit.
+  -- Members behind a removed head may fit.
   if older[1] and not whole then
     advance()
   end
 end
 
--- Returns how many members wait within the holding batch: all but the first.
+-- Returns the number of members that wait within the holding batch: all but the first.
 local function in_batch()
   return batch == '' and 0 or batch_size() - 1
 end
@@ -173,8 +174,8 @@ local function take(i, member)
   end
   local _, _, lease, weight, limit = parse(member)
   if i == 1 and not lock_key_value and weight == ALL then
-    -- Only the lock key counts: without it there is nothing else, unless another program deleted
-    -- it. The members behind the first check the rest.
+    -- Without a lock key there is nothing else, unless another program has deleted it. The members
+    -- behind the first check the rest.
     used, has_tombstones, size = 0, false, members[2] and size or 0
     has_stale_holds = members[2] and (hold_count > 0 or has_reduced)
     hold_count, token, has_reduced = 0, nil, false
@@ -184,7 +185,7 @@ local function take(i, member)
   if not over and size == 0 and used + weight <= limit then
     return grant_lease(member, weight, lease)
   end
-  -- Nothing becomes free within a command, so once is enough for both.
+  -- Nothing becomes free within a command, so one removal and one walk are enough.
   if is_end == nil then
     reclaim()
   end
@@ -192,7 +193,7 @@ local function take(i, member)
     return told_again(member, over - now)
   end
   if over and not is_taken[member] then
-    -- The member's own expired hold is beyond the number removed at a time.
+    -- The member's own expired hold may remain, because only a limited number is removed at a time.
     take_hold(member, call('ZSCORE', R, member))
   end
   if is_end == nil then
@@ -201,7 +202,7 @@ local function take(i, member)
   if is_granted[member] then
     return 'granted'
   end
-  -- The caller is behind all others: nobody ahead could take it.
+  -- The caller is behind all others, so nobody ahead can be granted the lock.
   if is_end and size == 0 and used + weight <= limit then
     return grant_lease(member, weight, lease)
   end
@@ -220,7 +221,7 @@ end
 if not all_have_tombstones then
   write(newcomers[1] or is_any_granted, newcomers)
   if is_swept then
-    -- The key was not there, so it belongs to no other program.
+    -- The key did not exist before, so it belongs to no other program.
     call('PSETEX', lock_key .. ':swept', '$swept_ms', '1')
   end
 end

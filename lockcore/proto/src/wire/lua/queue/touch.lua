@@ -1,21 +1,22 @@
--- Keeps waiting members alive. KEYS: lock key, token counter. ARGV: node, token floor, latest
--- time of previous servers, prefix, then members of this node, if any. Replies ms left of the
--- holder's lease * 2^20 + the number of subscribers of the node's channel, if all of them wait
--- behind a lock; otherwise in full: the outcome is a letter per member, w(aiting), h(olding),
--- s(erved in a batch), d(ropped for a newer member), g(one), as it was before anything was granted.
+-- Keeps waiting members alive. KEYS: lock key, token counter. ARGV: node, token floor, latest time
+-- of previous servers, channel prefix, then members of this node, if any. Replies ms left of the
+-- holder's lease * 2^20 + the number of subscribers of the node's channel if all members wait
+-- behind an exclusive hold; otherwise a full reply. In a full reply the outcome is a letter per
+-- member before anything was granted: w(aiting), h(olding), s(erved in a batch), d(ropped for a
+-- newer member), g(one).
 local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 --#include queue/behind_lock
 local left = ARGV[5] and left_behind_lock(5, 1)
 if left then
-  -- The first write is allowed when memory is full.
+  -- Redis allows this first write when memory is full.
   call('PEXPIRE', lock_key .. ':queue', '$waiting_ttl_ms')
   call('PSETEX', lock_key .. ':patience:' .. node, '$patience_ms', '1')
   return left * $positions + call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2]
 end
 
--- A separate function, so that the short path does not pay for the many variables.
+-- A separate function, so that the short path above does not pay for its many variables.
 return (function()
 --#include queue/state
 return (function()
@@ -23,7 +24,7 @@ return (function()
 
 local members = { unpack(ARGV, 5) }
 look()
--- Without members, a node that has read `more` continues.
+-- A touch without members continues the work that a previous command left.
 local asides = members[1] and read('lock:passed', 'ZMSCORE', aside_keys .. node, unpack(members))
 if foreign_key then
   return foreign_key

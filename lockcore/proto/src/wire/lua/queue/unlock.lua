@@ -1,7 +1,8 @@
--- Releases an exclusive hold: the hot case. KEYS: lock key, token counter. ARGV: member, token
--- floor; where they are not the usual: latest time of previous servers, prefix. Replies 1 if
--- there are no waiters; 2 if it was granted to another node; `<token><member>` if to a member of
--- this node, with the ids of a batch behind it; otherwise in full.
+-- Releases an exclusive hold, the usual case of a release. KEYS: lock key, token counter. ARGV:
+-- member, token floor; if they are not the default: latest time of previous servers, channel
+-- prefix. Replies 1 if nobody waited; 2 if the lock was granted to another node; `<token><member>`
+-- if it was granted to a member of this node, with the ids of a batch behind the member; a full
+-- reply in other cases.
 -- Pays: "Hand-off from one process to another" in docs/performance/measured.md.
 local pcall, lock_key, member = redis.pcall, KEYS[1], ARGV[1]
 local held, drawn, draws = pcall('GET', lock_key), nil, 1
@@ -21,8 +22,8 @@ if is_held and call('PTTL', lock_key) > $margin_ms then
   if tombstones == 0 then
     mark = '+'
   end
-  -- All waiters have left. Shared holds next to a lock stem from a lost lock key: the long path
-  -- drops them.
+  -- If all waiters have left, deleting the lock key is enough. Shared holds next to an exclusive
+  -- hold stem from a lost lock key, and the long path removes them.
   if not head and mark == '+' and call('EXISTS', queue, lock_key .. ':holds', lock_key .. ':reduced') == 0 then
     return call('DEL', lock_key)
   end
@@ -38,7 +39,7 @@ if is_held and call('PTTL', lock_key) > $margin_ms then
       channel = (ARGV[4] or '$usual_prefix') .. ':grants:' .. of
       is_alive = call('EXISTS', lock_key .. ':patience:' .. of) == 1 and call('PUBSUB', 'NUMSUB', channel)[2] > 0
     end
-    -- A batch: the members behind it that differ only in id.
+    -- The head forms a batch with the members behind it that differ only in their ids.
     local batch, numbers = '', nil
     local limit = most ~= '' and tonumber(string.sub(most, 2))
     if is_alive and limit and limit > 1 then
@@ -59,7 +60,8 @@ if is_held and call('PTTL', lock_key) > $margin_ms then
         numbers = nil
       end
     end
-    -- When memory is full INCR is refused, and the long path begins with a write that is not.
+    -- Redis refuses INCR when memory is full. Then the long path is taken, whose first write Redis
+    -- allows.
     drawn = is_alive and tonumber(numbers and pcall('INCRBY', KEYS[2], draws) or pcall('INCR', KEYS[2]))
     local ahead = drawn and drawn - ARGV[2] - draws + 1
     if ahead and ahead > 0 and drawn < $token_limit then
@@ -91,7 +93,7 @@ end
 local counter, node = KEYS[2], string.sub(member, 3, $node_end)
 local token_floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[3] or 0), ARGV[4] or '$usual_prefix'
 
--- A separate function, so that the short paths do not pay for the many variables.
+-- A separate function, so that the short paths above do not pay for its many variables.
 return (function()
 --#include queue/drop
 end)()

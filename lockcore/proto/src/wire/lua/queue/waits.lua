@@ -1,4 +1,5 @@
--- A queue behind a lock key without a flag is not ours, or the flag was lost.
+-- A queue is only trusted if the lock key has a flag. Otherwise it belongs to another program, or
+-- the flag was lost.
 local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == $node_colon
 waits = is_lock and size and left > 0 and left < $exact_left_ms
 if waits and size > 0 then
