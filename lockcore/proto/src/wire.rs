@@ -1,8 +1,8 @@
 //! The Redis wire format: how a node's commands are written as script calls, how replies and
-//! messages are parsed, and the scripts themselves. Independent of any Redis client: see [`Call`]
-//! and [`Value`].
+//! messages are parsed, and the scripts themselves. It works with any Redis client, which only has
+//! to implement [`Call`] and build [`Value`]s.
 //!
-//! A [`Wire`] implements the protocol of its [layout](crate::layout).
+//! A [`Wire`] writes and parses for one [layout](crate::layout).
 
 pub(crate) mod call;
 pub mod keys;
@@ -30,26 +30,28 @@ use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::{Acquired, Answer, Answers, Command, Topology};
 
-/// Parses a server error that appears as text in a reply with this layout.
+/// A function that turns the text of a server error in a reply into a [`StoreError`], for this
+/// layout.
 pub type OfError = fn(&str, &dyn Layout) -> StoreError;
 
-/// Writes commands and parses replies for a node.
+/// Writes the commands of a node as script calls, and parses the replies.
 #[derive(Debug, Clone)]
 pub struct Wire {
-    /// The node.
+    /// The node that sends the commands.
     pub node: NodeId,
-    /// The grants channels' prefix.
+    /// The prefix of the channels on which nodes receive their messages.
     pub prefix: Arc<str>,
-    /// The key layout.
+    /// The key layout, which determines the scripts.
     pub layout: &'static dyn Layout,
-    /// The server topology.
+    /// The arrangement of the servers.
     pub topology: Topology,
-    /// Parses the errors in replies.
+    /// The function that parses the text of a server error in a reply.
     pub of_error: OfError,
 }
 
 impl Wire {
-    /// Returns the script call that runs the commands, with these token floors.
+    /// Returns the script call that runs the commands. New tokens are above the token floor in
+    /// `floors`.
     ///
     /// # Errors
     /// The layout has no script for these commands.
@@ -63,12 +65,12 @@ impl Wire {
         call.filter(|_| written.is_some()).ok_or_else(no_such_command)
     }
 
-    /// Returns the fast acquire: a free lock, without a script.
+    /// Returns the form of an acquire without a script, for a lock that may be free.
     ///
-    /// `None` if there is no such fast path: for other commands, in another layout, in a Redis
-    /// Cluster, where a counter created during a slot migration would stop the migration, and on a
-    /// quorum primary, where the token floor includes tokens of other primaries, and the
-    /// number from a transaction would seldom be above it.
+    /// `None` for other commands, in a layout without a fast path, in a Redis Cluster, and on a
+    /// quorum primary. In a Cluster, a counter created during a slot migration would stop the
+    /// migration. On a quorum primary, the token floor includes tokens of other primaries, so the
+    /// number drawn by a transaction would seldom be above it.
     pub fn free_acquire<'a>(
         &self,
         command: (&'a LockName, &'a Command),
@@ -79,14 +81,15 @@ impl Wire {
         }
     }
 
-    /// Whether the topology has a fast acquire.
+    /// Returns true if acquires without a script are possible in this topology.
     pub fn has_fast_acquire(&self) -> bool {
         self.topology == Topology::Single
     }
 
-    /// Returns the fast release: no waiters, no script. `None` for other commands, in another
-    /// layout, and in a Redis Cluster, where a slot migration's target serves a single command
-    /// behind ASKING, and not the script after it.
+    /// Returns the form of a release without a script, for a lock that may have no waiters. `None`
+    /// for other commands, in a layout without a fast path, and in a Redis Cluster, because the
+    /// target server of a slot migration serves only a single command behind ASKING, and not the
+    /// script after it.
     pub fn free_release<'a>(
         &self,
         command: (&'a LockName, &'a Command),
@@ -104,9 +107,9 @@ impl Wire {
         }
     }
 
-    /// Returns a call that tries every right the scripts need, on the keys of `probe`. Unless they
-    /// are `declared`, the keys follow as arguments: then a server cannot refuse the whole script
-    /// for a single key.
+    /// Returns a script call that tries every right that the scripts need, on the keys of the lock
+    /// `probe`. If `declared` is false, the keys are passed as plain arguments, so that a server
+    /// does not refuse the whole script for a single key.
     pub fn preflight<C: Call>(&self, probe: &LockName, declared: bool) -> C {
         let (script, keys) = self.layout.preflight(probe, self.context(TokenFloors::default()));
         let (declared, others) = if declared { (&keys[..], &[][..]) } else { (&[][..], &keys[..]) };
@@ -133,11 +136,11 @@ impl Wire {
         Reading { node: &self.node, of_error }
     }
 
-    /// Parses the reply to a command that was alone in its script.
+    /// Parses the reply to a script call with a single command.
     ///
     /// # Errors
-    /// The server's error for this lock, or a reply of unknown form or to another request: see
-    /// [`is_nonsense`].
+    /// The server's error for this lock, or a protocol error if the reply has an unknown form or
+    /// belongs to another request: see [`is_nonsense`].
     pub fn answer(
         &self,
         (lock, command): (&LockName, &Command),
@@ -148,7 +151,7 @@ impl Wire {
         if hides_a_grant(command, &answer) { Err(nonsense()) } else { Ok(answer) }
     }
 
-    /// Parses a script's reply into an answer for each command.
+    /// Parses the reply to a script call into a result for each command, in order.
     ///
     /// # Errors
     /// The reply has no known form, or belongs to another request: see [`is_nonsense`]. For a
@@ -166,7 +169,7 @@ impl Wire {
     }
 }
 
-/// Whether the reply grants a member's demand without reporting the hold.
+/// Returns true if a reply says that a member was granted the lock, but does not contain the grant.
 fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
     let (Command::Acquire { members, .. }, Answer::Acquired(reply)) = (command, answer) else {
         return false;
@@ -176,7 +179,7 @@ fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
     each.any(|(member, outcome)| *outcome == Acquired::Granted && !is_told(member))
 }
 
-/// Returns the error for commands without a script in the layout.
+/// Returns the error for commands that no script of the layout can run.
 pub fn no_such_command() -> StoreError {
     StoreError::refused(LockErrorKind::Protocol, "the layout has no script for these commands")
 }

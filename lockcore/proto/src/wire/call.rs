@@ -1,5 +1,5 @@
-//! Script calls: the commands that they run, and the context for writing them and for parsing
-//! replies.
+//! Script calls: what a client has to implement to send a script, and the context for writing calls
+//! and parsing replies.
 
 use std::fmt;
 
@@ -9,9 +9,10 @@ use crate::member::NodeId;
 use crate::name::LockName;
 use crate::{Command, Topology};
 
-/// A script call for a client to send. Keys come first, then the other arguments.
+/// A script call, as a Redis client represents it. The keys come first, then the other arguments.
 pub trait Call {
-    /// Begins a call of this script with this number of keys, without any argument yet.
+    /// Creates a call of `script` without any argument. The first `keys` arguments added later are
+    /// its keys.
     fn begin(script: &'static Script, keys: usize) -> Self
     where
         Self: Sized;
@@ -22,13 +23,13 @@ pub trait Call {
     /// Adds a number as the next argument.
     fn number(&mut self, number: u64) -> &mut dyn Call;
 
-    /// Adds a value by its `Display` form as the next argument.
+    /// Adds a value in its `Display` form as the next argument.
     fn display(&mut self, argument: &dyn fmt::Display) -> &mut dyn Call;
 }
 
-/// A place for a call, filled by a layout.
+/// A place into which a layout writes a script call.
 pub trait Begin {
-    /// Begins a call of this script with this number of keys.
+    /// Begins a call of `script`. The first `keys` arguments added to the result are its keys.
     fn begin(&mut self, script: &'static Script, keys: usize) -> &mut dyn Call;
 }
 
@@ -38,40 +39,41 @@ impl<C: Call> Begin for Option<C> {
     }
 }
 
-/// A command's token floor, and other times and tokens that its node has seen, in µs since the
-/// epoch.
+/// The token floor, and other times and tokens: what the calling node has seen in replies so far,
+/// in µs since the epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenFloors {
-    /// No new token is below this.
+    /// New tokens are above this number.
     pub floor_us: u64,
-    /// The latest token and time of previous servers; 0 if there was none.
+    /// The latest token and time of previous servers, whose grants this server may not know; 0 if
+    /// there was no previous server.
     pub elsewhere_us: u64,
-    /// The latest token and time of all servers.
+    /// The latest token and time of all servers, the present one included.
     pub latest_us: u64,
-    /// When the server's epoch began, if it is a quorum primary, which grants in no other epoch:
+    /// The time when the epoch of a quorum primary began, which grants locks in this epoch only:
     /// see [`Counter::Epoch`](super::keys::Counter::Epoch). 0 for any other server.
     pub epoch_us: u64,
 }
 
-/// A command's context: the sending node, and the token floor.
+/// The context for writing a command: the calling node, the channels, and the token floor.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
-    /// The node.
+    /// The node that sends the command.
     pub node: &'a NodeId,
-    /// The grants channels' prefix.
+    /// The prefix of the channels on which nodes receive their messages.
     pub prefix: &'a str,
-    /// The server topology.
+    /// The arrangement of the servers, which determines the token counter.
     pub topology: Topology,
-    /// The token floor.
+    /// The token floor, and other times and tokens that the node has seen.
     pub floors: TokenFloors,
 }
 
-/// The context for parsing a reply.
+/// What is needed to parse a reply: the node, and a parser for errors.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
-    /// The node that sent the request.
+    /// The node that sent the request. Grants to other nodes are not for it.
     pub node: &'a NodeId,
-    /// Parses a server error that appears as text in a reply.
+    /// The function that parses the text of a server error in a reply.
     pub of_error: &'a dyn Fn(&str) -> StoreError,
 }
 
@@ -81,6 +83,6 @@ impl fmt::Debug for Reading<'_> {
     }
 }
 
-/// The commands of one script, each with its lock: a single command, several renewals, or several
-/// touches.
+/// The commands that one script call runs, each with its lock: a single command, or several
+/// renewals, or several touches.
 pub type Commands<'a> = [(&'a LockName, &'a Command)];

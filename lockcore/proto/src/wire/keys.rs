@@ -1,4 +1,4 @@
-//! Key and channel names, written directly into a command.
+//! The names of Redis keys and channels, which can be written into a command without an allocation.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -7,7 +7,8 @@ use super::slot::{self, SLOTS};
 use crate::Topology;
 use crate::name::LockName;
 
-/// A lock's key: a prefix and the name, in braces unless it contains some.
+/// The name of a lock's key: a prefix and the lock name. The lock name is in braces, unless it
+/// contains braces.
 #[derive(Debug)]
 pub struct Key<'a> {
     prefix: &'static str,
@@ -15,17 +16,17 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Creates the key with this prefix.
+    /// Creates the key of `lock` with this prefix.
     pub fn new(prefix: &'static str, lock: &'a LockName) -> Self {
         Self { prefix, lock }
     }
 
-    /// Creates the lock key; the names of all other keys derive from it.
+    /// Creates the lock key of `lock`. The names of all other keys are derived from it.
     pub fn lock_key(lock: &'a LockName) -> Self {
         Self { prefix: "lock", lock }
     }
 
-    /// Returns the text's parts.
+    /// Returns the parts that form the text together.
     fn parts(&self) -> [&str; 5] {
         let name = self.lock.as_str();
         let (open, close) = if name.contains('{') { ("", "") } else { ("{", "}") };
@@ -39,7 +40,8 @@ impl fmt::Display for Key<'_> {
     }
 }
 
-/// Returns a pattern for the lock keys in a namespace, or for all; other keys may match, too.
+/// Returns a Redis pattern that matches the lock keys in a namespace, or all lock keys for `None`.
+/// Other keys may match, too.
 pub fn lock_keys_pattern(namespace: Option<&str>) -> String {
     let mut pattern = String::from("lock:{");
     if let Some(namespace) = namespace {
@@ -55,25 +57,27 @@ pub fn lock_keys_pattern(namespace: Option<&str>) -> String {
     pattern
 }
 
-/// The token counter shared by all locks on a server.
+/// The key of the token counter that all locks on a server share.
 pub const COUNTER: &str = "lock:tokens";
-/// The name prefix for quorum primaries' token counters.
+/// The prefix of the token counters' keys on quorum primaries.
 pub const PRIMARY_COUNTERS: &str = "lockcore:quorum:tokens:";
 
-/// A token counter's key.
+/// The key of a token counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
-    /// Shared by all locks on the server.
+    /// The counter that all locks on the server share.
     Server,
-    /// Shared by the locks in this slot. The hash tag is the least number in the slot.
+    /// The counter that all locks in this Redis Cluster slot share. The hash tag in its name is the
+    /// least number that hashes to the slot.
     Slot(u16),
-    /// Shared by all locks on a quorum primary, in the epoch that began at this time, in µs since
-    /// 1970. Created when the epoch begins, so a server without it was emptied.
+    /// The counter that all locks on a quorum primary share, in the epoch that began at this time,
+    /// in µs since 1970. It is created when the epoch begins, so a server without it was emptied.
     Epoch(u64),
 }
 
 impl Counter {
-    /// Returns the token counter for a lock; on a quorum primary, the counter of this epoch.
+    /// Returns the counter that issues the tokens of a lock. `epoch_us` is used only on a quorum
+    /// primary: the time when its epoch began.
     pub fn of(lock: &LockName, topology: Topology, epoch_us: u64) -> Self {
         match topology {
             Topology::Single => Self::Server,
@@ -93,7 +97,7 @@ impl fmt::Display for Counter {
     }
 }
 
-/// The hash tag of each slot.
+/// The hash tag for each slot: the least number that hashes to the slot.
 static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     let mut tags = vec![None; usize::from(SLOTS)];
     let mut left = tags.len();
@@ -110,13 +114,13 @@ static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     tags.into_iter().flatten().collect()
 });
 
-/// A node's key, for operators; the value is the node's process. Without a hash tag, node keys are
-/// spread over all primaries in a Redis Cluster.
+/// The key that shows operators the process of a node. Its name has no hash tag, so these keys are
+/// spread over all primaries of a Redis Cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeKey<'a>(pub &'a str);
 
 impl NodeKey<'_> {
-    /// Returns the slot in a Redis Cluster.
+    /// Returns the Redis Cluster slot of the key.
     pub fn slot(self) -> u16 {
         slot::of_key(&self.to_string())
     }
@@ -128,7 +132,8 @@ impl fmt::Display for NodeKey<'_> {
     }
 }
 
-/// Returns the channel that carries a node's grants; `*` matches all nodes.
+/// Returns the name of the channel on which a node receives its messages. The node `*` gives a
+/// pattern for all nodes.
 pub fn grants_channel(prefix: &str, node: &str) -> String {
     format!("{prefix}:grants:{node}")
 }

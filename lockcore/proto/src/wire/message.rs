@@ -1,18 +1,19 @@
-//! Parses messages on a node's channel into events.
+//! Parses the messages on a node's channel into events.
 
 use super::value::fencing_token;
 use crate::member::{Member, NodeId};
 use crate::{Event, FencingToken, MAX_BATCH};
 
-/// Parses a message:
+/// Parses a message for `node`; `None` if it has no known form or belongs to another node:
 ///
-/// - `g <member> <token> <ms left>` or `r <member>`, for a member of `node`, which may contain
-///   spaces;
-/// - `p <token> <number> <ms left> …` or `r <number> …`, for a resource with permits;
-/// - `w <token> <ms left> <number> …`, for a batch;
-/// - `s <number> …`, for members superseded in the queue.
+/// - `g <member> <token> <ms left>`: the member was granted the lock; `r <member>`: its hold was
+///   force-released. The member may contain spaces.
+/// - `p <token> <number> <ms left> …`: members with these ids were granted shared holds;
+///   `r <number> …`: their holds were force-released.
+/// - `w <token> <ms left> <number> …`: members with these ids were granted a hold as a batch.
+/// - `s <number> …`: members with these ids were superseded in the queue.
 pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
-    // The text of another node's member is no message for this node, whatever the id.
+    // The text of another node's member is no message for this node, whatever the member id is.
     let number = |text: &str| {
         Member::parse(text).filter(|member| member.is_of(node)).map(|member| member.number())
     };
@@ -54,14 +55,15 @@ fn of_batch(text: &str) -> Option<Event> {
     Some(Event::GrantedBatch { token, left_ms, numbers: batch_of(batch, token)? })
 }
 
-/// Parses a batch's ids, each with a token.
+/// Parses the ids of a batch, whose first member has the token `first`. `None` if there are too
+/// many, or if the last member's token would be too great.
 pub(super) fn batch_of(text: &str, first: FencingToken) -> Option<Vec<u64>> {
     let numbers = numbers(text)?;
     let last = first.get() + numbers.len() as u64 - 1;
     (numbers.len() <= MAX_BATCH && FencingToken::try_from(last).is_ok()).then_some(numbers)
 }
 
-/// Parses all numbers, or returns `None`: no member is a number.
+/// Parses numbers separated by spaces; `None` if a part is not a number, as in a member's text.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     text.split(' ').map(|number| number.parse().ok()).collect()
 }

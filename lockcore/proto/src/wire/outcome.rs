@@ -1,9 +1,10 @@
-//! The words and letters of outcomes, shared by the scripts of all layouts.
+//! Parses the words and letters by which scripts report outcomes. All layouts use the same ones.
 
 use super::value::Value;
 use crate::{Acquired, Left, Presence, Released};
 
-/// Parses an acquire's outcome.
+/// Parses the outcome of an acquire for a single member. `number` is the position of a queued
+/// member, or the queue length if the queue is full. `None` for an unknown word.
 pub fn acquired(word: &str, number: u64) -> Option<Acquired> {
     match word {
         "granted" => Some(Acquired::Granted),
@@ -15,8 +16,9 @@ pub fn acquired(word: &str, number: u64) -> Option<Acquired> {
     }
 }
 
-/// Parses an acquire's outcomes for several members: a letter each, and a number for each queued
-/// member (its position) and for each member that found the queue full (the queue length).
+/// Parses the outcomes of an acquire for several members: a letter for each. `numbers` contains the
+/// position of each queued member, and the queue length for each member that found the queue full.
+/// `None` if they do not match.
 pub fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired>> {
     let mut numbers = numbers.iter();
     let one = |letter| match letter {
@@ -31,7 +33,7 @@ pub fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired
     outcomes.filter(|_| numbers.next().is_none())
 }
 
-/// Parses a release's outcome. The number is unused.
+/// Parses the outcome of a release; `None` for an unknown word. The number is unused.
 pub fn released(word: &str, _number: u64) -> Option<Released> {
     match word {
         "released" => Some(Released::Released),
@@ -40,8 +42,8 @@ pub fn released(word: &str, _number: u64) -> Option<Released> {
     }
 }
 
-/// Parses a touch's outcome, a letter for each member. A member served in a batch holds like any
-/// other; the hold is among the grants.
+/// Parses the outcome of a touch, a letter for each member; `None` for an unknown letter. A member
+/// of a batch is reported as holding, and the grants contain the batch hold.
 pub fn touched(letters: &str) -> Option<Vec<Presence>> {
     let one = |letter| match letter {
         'w' => Some(Presence::Waiting),
@@ -53,7 +55,8 @@ pub fn touched(letters: &str) -> Option<Vec<Presence>> {
     letters.chars().map(one).collect()
 }
 
-/// Parses a leave's outcome, a letter for each member. The number is unused.
+/// Parses the outcome of a leave, a letter for each member; `None` for an unknown letter. The
+/// number is unused.
 pub fn left(letters: &str, _number: u64) -> Option<Vec<Left>> {
     let one = |letter| match letter {
         'l' => Some(Left::Left),

@@ -1,4 +1,5 @@
-//! The queue commands as written to a server.
+//! Writes the commands of the queue layout as script calls, and builds their forms without a
+//! script.
 
 pub(crate) mod reply;
 
@@ -11,10 +12,12 @@ use crate::name::LockName;
 use crate::token::FencingToken;
 use crate::{Acquired, Answer, Command, Mode, Released, Reply, Topology};
 
-/// The number of keys passed to a script: the names of all others derive from the lock key.
+/// The number of keys passed to a script. Scripts derive the names of all other keys from the lock
+/// key.
 const KEYS: usize = 2;
 
-/// Whether the command concerns a single exclusive hold: then its script reads only the lock key.
+/// Returns true if the command concerns a single exclusive hold, so that its script mostly reads
+/// only the lock key.
 fn is_whole(command: &Command) -> bool {
     match command {
         Command::Release { member } => member.demand() == Demand::EXCLUSIVE,
@@ -28,12 +31,13 @@ fn is_whole(command: &Command) -> bool {
     }
 }
 
-/// Whether the acquire is for a newest-only member, never acquired together with others.
+/// Returns true if the acquire is for a member with `KeepNewest`, which is never acquired together
+/// with others.
 fn keeps_newest(members: &[Member]) -> bool {
     matches!(members, [one] if one.keeps_newest())
 }
 
-/// Returns the script that runs the command.
+/// Returns the script that runs the command in this topology.
 pub fn script(command: &Command, topology: Topology) -> &'static Script {
     let scripts = scripts::of_queue(topology);
     match (command, is_whole(command)) {
@@ -54,20 +58,20 @@ pub fn script(command: &Command, topology: Topology) -> &'static Script {
     }
 }
 
-/// An acquire without a script: the lock is free if the lock key is absent, and then `SET NX` on
-/// the lock key and a token are enough.
+/// An acquire without a script. The lock is free if the lock key does not exist, and then `SET NX`
+/// on the lock key and a number from the token counter are enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeAcquire<'a> {
-    /// The key to set, if absent.
+    /// The lock key, which is set if it does not exist.
     pub lock_key: &'a str,
-    /// The value, which expires with the lease.
+    /// The value of the lock key, which expires with the member's lease.
     pub member: &'a Member,
-    /// The counter whose next number is the token.
+    /// The key of the token counter whose next number is the token.
     pub counter: &'static str,
 }
 
 impl<'a> FreeAcquire<'a> {
-    /// Whether a member may be acquired so, if the lock is free.
+    /// Returns true if a free lock can be acquired for this member without a script.
     pub(crate) fn may_serve(member: &Member) -> bool {
         member.demand() == Demand::EXCLUSIVE && !member.keeps_newest()
     }
@@ -78,8 +82,9 @@ impl<'a> FreeAcquire<'a> {
         Some(Self { lock_key: lock.lock_key(), member, counter: COUNTER })
     }
 
-    /// Returns the response the script would give, after the lock key was set. If the token is not
-    /// valid with this token floor, the script has to issue another token.
+    /// Returns the response that the script would give, after the lock key was set. If `token` is
+    /// not above the token floor `floor_us`, the response is [`not_served`](Self::not_served), so
+    /// that the script issues another token.
     pub fn answer(&self, token: i64, floor_us: u64) -> Answer {
         let token = u64::try_from(token).ok().and_then(|token| FencingToken::try_from(token).ok());
         let Some(token) = token.filter(|token| token.get() > floor_us) else {
@@ -89,20 +94,20 @@ impl<'a> FreeAcquire<'a> {
         Answer::Acquired(reply::held(self.member.clone(), token, outcome))
     }
 
-    /// Returns the response of a fast acquire that only the script can decide. The member
-    /// `may_hold` the lock.
+    /// Returns the response to an acquire that needs the script after all. `may_hold` is true if
+    /// the member may hold the lock already.
     pub fn not_served(may_hold: bool) -> Answer {
         Answer::Acquired(Reply::short(vec![Acquired::NotServed { may_hold }]))
     }
 }
 
-/// A release without a script: the lock has no waiters if the lock key contains only the member,
-/// and then the lock key is deleted.
+/// A release without a script. The lock has no waiters if the lock key contains nothing but the
+/// member, and then deleting the lock key is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeRelease<'a> {
-    /// The key to delete, if it has this value.
+    /// The lock key, which is deleted if its value is `member`.
     pub lock_key: &'a str,
-    /// The value.
+    /// The holder, and the expected value of the lock key.
     pub member: &'a Member,
 }
 
@@ -112,13 +117,13 @@ impl<'a> FreeRelease<'a> {
         is_whole(command).then(|| Self { lock_key: lock.lock_key(), member })
     }
 
-    /// Returns the answer the script would give, once the lock key was deleted.
+    /// Returns the response that the script would give, after the lock key was deleted.
     pub fn answer() -> Answer {
         Answer::Released(Reply::short(Released::Released))
     }
 }
 
-/// Writes the script call for a command.
+/// Writes the script call for a command on `lock` into `to`.
 pub(crate) fn command(
     lock: &LockName,
     context: Context<'_>,
@@ -128,7 +133,8 @@ pub(crate) fn command(
     if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
         return renewals(&[(lock, command)], context.topology, to);
     }
-    // A renewal draws no number, and during a slot migration the counter may be elsewhere.
+    // A renewal draws no token, and during a slot migration the token counter may be on another
+    // server.
     let draws = !matches!(command, Command::Renew { .. });
     let call = to.begin(script(command, context.topology), if draws { KEYS } else { 1 });
     call.text(lock.lock_key());
@@ -166,8 +172,8 @@ fn add_counter(call: &mut dyn Call, lock: &LockName, context: Context<'_>) {
     };
 }
 
-/// Returns the keys to try the rights to a lock on. Never a primary's own counter: its value proves
-/// that no data was lost.
+/// Returns the keys on which the rights to a lock are tried: the lock key and a token counter. A
+/// quorum primary's own counter is left out, because its value proves that no data was lost.
 pub(crate) fn keys_to_try(lock: &LockName, topology: Topology) -> Vec<String> {
     let counter = match topology {
         Topology::Cluster => Counter::Slot(lock.slot()),
@@ -176,7 +182,7 @@ pub(crate) fn keys_to_try(lock: &LockName, topology: Topology) -> Vec<String> {
     vec![lock.lock_key().to_owned(), counter.to_string()]
 }
 
-/// Writes a single call for renewals of several locks.
+/// Writes a single script call that renews the holds of several locks, one for each command.
 pub(crate) fn renewals(commands: &[(&LockName, &Command)], topology: Topology, to: &mut dyn Begin) {
     let call = to.begin(&scripts::of_queue(topology).extend, commands.len());
     for (lock, _) in commands {
@@ -187,7 +193,7 @@ pub(crate) fn renewals(commands: &[(&LockName, &Command)], topology: Topology, t
     }
 }
 
-/// Returns the queue limit as sent: 0 means that the member does not wait.
+/// Returns the queue limit as the scripts expect it: 0 for a member that does not wait.
 fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
     match mode {
         Mode::Try => 0,
@@ -195,8 +201,8 @@ fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
     }
 }
 
-/// Adds the hot scripts' last arguments, up to the last unusual one: each argument costs the server
-/// as much as half a command.
+/// Adds the last arguments of the most frequent scripts. Arguments with usual values are left out
+/// at the end, because each argument costs the server as much as half a command.
 fn add_unusual(call: &mut dyn Call, acquire: Option<(u64, u32)>, context: Context<'_>) {
     let has_prefix = context.prefix != USUAL_PREFIX;
     let has_elsewhere = has_prefix || context.floors.elsewhere_us > 0;
@@ -217,7 +223,7 @@ fn add_unusual(call: &mut dyn Call, acquire: Option<(u64, u32)>, context: Contex
     }
 }
 
-/// Adds a command's members with their numbers: the last arguments for most scripts.
+/// Adds the members of a command with their numbers, which are the last arguments of most scripts.
 fn add_members(call: &mut dyn Call, command: &Command) {
     match command {
         Command::Acquire { members, mode, queue_limit } => {

@@ -1,5 +1,5 @@
-//! Refusals by Redis Cluster servers that do not serve a slot, or not now, and a command's route
-//! from server to server. The refused commands did not run.
+//! Refusals by Redis Cluster servers that do not serve a slot at present, and the route of a
+//! command from server to server. A refused command did not run.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,33 +8,36 @@ use super::call::Commands;
 use crate::Command;
 use crate::error::StoreError;
 
-/// The first and the longest pause before a command is sent again to a migrating slot. A slot
-/// migrates within milliseconds.
+/// The pause before a command is first sent again to a migrating slot. A slot migrates within
+/// milliseconds.
 const FIRST: Duration = Duration::from_millis(5);
+/// The maximum pause. Each pause is twice as long as the previous one until then.
 const LONGEST: Duration = Duration::from_millis(100);
-/// How long a command is sent again. If a slot takes longer to migrate, the node retries by itself,
-/// because the room for requests in flight is shared by all locks.
+/// How long a command is sent again to a migrating slot. After this time the node retries by
+/// itself, because all locks share the room for requests in flight.
 const LIMIT: Duration = Duration::from_millis(250);
-/// Maximum number of servers to follow in a row.
+/// Maximum number of redirects that a command follows.
 const MAX_MOVES: u32 = 5;
 
-/// A server address.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The host, by name or address.
+    /// The host name or IP address.
     pub host: String,
-    /// The port.
+    /// The TCP port.
     pub port: u16,
 }
 
 impl Place {
-    /// Parses `host:port`. Without a host, the host that was asked.
+    /// Parses `host:port`. An empty host stands for `asked`, the host that sent the text. `None`
+    /// without a valid port.
     pub fn read(text: &str, asked: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self { host: Self::host(host, asked).to_owned(), port: port.parse().ok()? })
     }
 
-    /// Returns a host as named by a server; an unknown host is the host that was asked.
+    /// Returns the host `told` by a server, or the host `asked`, which sent it, if the server does
+    /// not know its own.
     pub fn host<'a>(told: &'a str, asked: &'a str) -> &'a str {
         if told.is_empty() || told == "?" { asked } else { told }
     }
@@ -46,21 +49,22 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a refusal means.
+/// The reason why a Cluster server refused a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Redirect {
-    /// Another server has the slot; `None` if its address cannot be parsed.
+    /// Another server has the slot, at this address. `None` if the address cannot be parsed.
     Moved(Option<Place>),
-    /// The slot is migrating, and no key is here: they are at that address, or nowhere.
+    /// The slot is migrating, and the refusing server has none of the keys. They may be on the
+    /// server at this address.
     Ask(Option<Place>),
-    /// The slot is migrating, and some keys are here.
+    /// The slot is migrating, and the refusing server has only some of the keys.
     Moving,
-    /// The server reports that the Cluster does not serve the slot.
+    /// No server of the Cluster serves the slot.
     Down,
 }
 
 impl Redirect {
-    /// Parses an error from the server at `asked`; `None` if it is no refusal.
+    /// Parses an error that the server at `asked` sent. `None` if the error is not about a slot.
     pub fn read(error: &StoreError, asked: &str) -> Option<Self> {
         let (code, rest) = error.detail.split_once(' ')?;
         let place = || rest.split(' ').nth(1).and_then(|at| Place::read(at, asked));
@@ -74,23 +78,24 @@ impl Redirect {
     }
 }
 
-/// The next step for a refused command.
+/// What to do with a refused command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Send it to the server at this address, the slot's owner from now on.
+    /// Send the command to the server at this address, which has the slot from now on.
     Follow(Place),
-    /// Send it to the server at this address once, right behind ASKING.
+    /// Send the command once to the server at this address, directly behind an ASKING command.
     Asking(Place),
-    /// Send it again after a pause, to the server that then has the slot.
+    /// Send the command again after a pause, to the server that then has the slot.
     Pause,
-    /// Do not send it again.
+    /// Do not send the command again.
     End,
 }
 
-/// A command's route, limited in time and in the number of servers.
+/// The route of a command through the servers of a Cluster. Its duration and the number of
+/// redirects are limited.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// Whether it runs at a slot migration's target once no key is at the source.
+    /// True if the command may run on the target server of a slot migration.
     may_ask: bool,
     pause: Duration,
     until: Duration,
@@ -98,20 +103,22 @@ pub struct Route {
 }
 
 impl Route {
-    /// Creates the route for a command with this request timeout.
+    /// Creates the route for a command with this request timeout. It does not go to the target
+    /// server of a slot migration.
     pub fn new(request_timeout: Duration) -> Self {
         Self { may_ask: false, pause: FIRST, until: LIMIT.min(request_timeout), moves: 0 }
     }
 
-    /// Creates the route for these commands, possibly to a slot migration's target.
+    /// Creates the route for these commands. Only renewals may go to the target server of a slot
+    /// migration.
     pub fn of(commands: &Commands<'_>, request_timeout: Duration) -> Self {
-        // These commands must not create a key there: the migration would stop at it.
+        // Other commands could create a key there, which would stop the migration.
         let may_ask = matches!(commands, [(_, Command::Renew { .. }), ..]);
         Self { may_ask, ..Self::new(request_timeout) }
     }
 
     /// Returns the next step for a command that a server has refused with this redirect. If the
-    /// step cannot be taken, [pause](Self::pause) instead.
+    /// step cannot be taken, use [`pause`](Self::pause) instead.
     pub fn after(&mut self, redirect: Redirect) -> Step {
         match redirect {
             Redirect::Moved(Some(place)) => {
@@ -124,9 +131,9 @@ impl Route {
         }
     }
 
-    /// Returns the pause before the command is sent again, if there is time. `passed` is the time
-    /// since the first send; `spread`, from a half to one and a half, separates commands that would
-    /// arrive together.
+    /// Returns the pause before the command is sent again; `None` if no time is left. `passed` is
+    /// the time since the command was first sent. `spread` is a random factor from 0.5 to 1.5, so
+    /// that commands refused together are not sent together again.
     pub fn pause(&mut self, passed: Duration, spread: f64) -> Option<Duration> {
         let pause = self.pause.mul_f64(spread);
         self.pause = (2 * self.pause).min(LONGEST);

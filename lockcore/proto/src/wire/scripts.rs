@@ -1,4 +1,5 @@
-//! The scripts, assembled once, with digests.
+//! The Lua scripts of the queue layout, and how scripts are assembled from files, shared parts and
+//! numbers.
 
 use std::sync::LazyLock;
 
@@ -11,43 +12,44 @@ use crate::{
     ALL, CLAIMS_PER_LEASE, MAX_CLAIM_MS, MIN_CLAIM_MS, PATIENCE_MS, TOMBSTONE_MS, Topology,
 };
 
-/// The usual lease: not sent.
+/// The default lease, in ms. It is not sent, because the scripts assume it.
 pub(crate) const USUAL_LEASE_MS: u64 = 30_000;
-/// The usual queue limit: not sent.
+/// The default queue limit. It is not sent, because the scripts assume it.
 pub(crate) const USUAL_LIMIT: u32 = 1_000;
-/// The usual channel prefix: not sent.
+/// The default channel prefix. It is not sent, because the scripts assume it.
 pub(crate) const USUAL_PREFIX: &str = "lockcore";
-/// A position in a short reply is below this.
+/// In a short reply, the remaining lease in ms is multiplied by this number, and the position is
+/// added. So positions must be below it.
 pub(crate) const POSITIONS: i64 = 1 << 20;
-/// A lease with less time left is reported in a single number together with a position.
+/// A lease with fewer ms left is reported in a single number together with a position.
 const EXACT_LEFT_MS: u64 = 1 << 32;
 const _: () = assert!(EXACT_LEFT_MS * POSITIONS as u64 <= TOKEN_LIMIT, "exact in Lua");
-/// Offsets in a member's text: the node's last byte, the colon behind it, and the member id. Lua
-/// counts from one.
+/// Positions in a member's text, counted from 1 as in Lua: the last byte of the node id, the colon
+/// behind it, and the first digit of the member id.
 const NODE_END: usize = MARKER.len() + NODE_BYTES;
 const NODE_COLON: usize = NODE_END + 1;
 const NUMBER_AT: usize = NODE_COLON + 1;
-/// Maximum number of list elements as arguments to a command: a script has room for no more than
-/// some thousands.
+/// Maximum number of list elements that a script passes to a command as arguments, because Lua has
+/// room for only some thousands.
 const MOST_UNPACKED: u64 = 1_000;
-/// Maximum number of waiting members to read at a time.
+/// Maximum number of waiting members that a script reads at a time.
 const MOST_READ: u64 = 64;
-/// The TTL for keys to try rights on, if they are not deleted.
+/// The TTL, in ms, of keys on which rights are tried, in case that they are not deleted.
 const TRIED_MS: u64 = 60_000;
 
-/// The numbers in the queue scripts, by the name that represents each in the files: `$margin_ms` is
-/// [`MARGIN_MS`].
+/// The numbers in the queue scripts, each with the name by which the files refer to it. For
+/// example, `$margin_ms` stands for [`MARGIN_MS`].
 pub const NUMBERS: [(&str, u64); 28] = [
     ("all", ALL as u64),
     ("empty_front", EMPTY_FRONT),
     ("exact_left_ms", EXACT_LEFT_MS),
     ("fresh_ms", FRESH_MS),
     ("in_front", IN_FRONT),
-    // From here on, leases have the longest claim.
+    // Leases of at least this length have the longest claim.
     ("long_lease_ms", CLAIMS_PER_LEASE * MAX_CLAIM_MS),
     ("lost_counter", LOST_COUNTER),
     ("margin_ms", MARGIN_MS),
-    // A flagged lock key's TTL when the longest claim starts.
+    // The TTL of a lock key with a flag, when a hold with the longest claim begins.
     ("max_handed_ms", MAX_CLAIM_MS + MARGIN_MS),
     ("most_digits", TOKEN_LIMIT.ilog10() as u64 + 1),
     ("most_tombstones", Bounds::USUAL.tombstones as u64),
@@ -60,7 +62,7 @@ pub const NUMBERS: [(&str, u64); 28] = [
     ("number_at", NUMBER_AT as u64),
     ("aside_ms", ASIDE_MS),
     ("positions", POSITIONS as u64),
-    // This many last digits show whether a number's last bits are zero.
+    // This many last decimal digits show whether the lowest bits of a member id are zero.
     ("round_bits", ROUND_BITS as u64),
     ("round_ms", ROUND_MS),
     ("rounds", 1 << ROUND_BITS),
@@ -71,7 +73,7 @@ pub const NUMBERS: [(&str, u64); 28] = [
     ("waiting_ttl_ms", WAITING_TTL_MS),
 ];
 
-/// The numbers shared by all layouts.
+/// Numbers like [`NUMBERS`] that the scripts of all layouts share.
 pub const SHARED_NUMBERS: [(&str, u64); 9] = [
     ("claims_per_lease", CLAIMS_PER_LEASE),
     ("greatest_token", TOKEN_LIMIT - 1),
@@ -84,8 +86,8 @@ pub const SHARED_NUMBERS: [(&str, u64); 9] = [
     ("tried_ms", TRIED_MS),
 ];
 
-/// The parts shared by queue scripts, by the line that includes each; and by name, whether they run
-/// on a quorum primary.
+/// The parts that the queue scripts share: each with the line that includes it. `$is_primary` is
+/// replaced by `is_primary`, which states whether the scripts run on a quorum primary.
 const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 16] {
     [
         ("--#include queue/waits\n", include_str!("lua/queue/waits.lua")),
@@ -107,7 +109,7 @@ const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 16] {
     ]
 }
 
-/// The parts shared by the scripts of all layouts, for layouts to include.
+/// The parts that the scripts of all layouts share: each with the line that includes it.
 const SHARED: [(&str, &str); 5] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
     ("--#include claim\n", include_str!("lua/claim.lua")),
@@ -116,25 +118,25 @@ const SHARED: [(&str, &str); 5] = [
     ("--#include preflight/extras\n", include_str!("lua/preflight/extras.lua")),
 ];
 
-/// Returns the SHA-1 of the text, the script's identity on servers.
+/// Returns the SHA-1 digest of a script's text, by which servers identify the script.
 pub fn digest_of(source: &str) -> String {
     sha1_smol::Sha1::from(source).digest().to_string()
 }
 
-/// A script.
+/// A Lua script, with all parts included.
 #[derive(Debug)]
 pub struct Script {
-    /// The file name.
+    /// The name of the script's file, without `.lua`.
     pub name: &'static str,
-    /// The whole text, with all included parts.
+    /// The whole text of the script.
     pub source: String,
-    /// The SHA-1 of the text: the script's identity on servers.
+    /// The SHA-1 digest of the text, by which servers identify the script.
     pub digest: String,
 }
 
 impl Script {
-    /// Assembles a script from the text of its file, the layout's parts, each behind all parts that
-    /// include it, and the layout's numbers.
+    /// Assembles a script from the text of its file, the layout's parts and the layout's numbers. A
+    /// part that other parts include must come after them in `parts`.
     pub fn new(
         name: &'static str,
         source: &str,
@@ -150,7 +152,8 @@ impl Script {
         Self { name, source, digest }
     }
 
-    /// Returns the first line with an unresolved include or name: for tests.
+    /// Returns the first line with an include or a name that was not replaced; `None` if there is
+    /// none. For tests.
     pub fn first_gap(&self) -> Option<&str> {
         let is_name = |text: &str| text.starts_with(|c: char| c.is_ascii_lowercase());
         let mut lines = self.source.lines();
@@ -158,7 +161,7 @@ impl Script {
     }
 }
 
-/// Returns the text with digits in place of number names. Other names stay.
+/// Returns the text with each `$name` replaced by the number of this name. Unknown names stay.
 fn with_numbers(source: &str, numbers: &[(&str, u64)]) -> String {
     let (mut text, mut rest) = (String::with_capacity(source.len()), source);
     let mut digits = itoa::Buffer::new();
@@ -173,8 +176,8 @@ fn with_numbers(source: &str, numbers: &[(&str, u64)]) -> String {
     text + rest
 }
 
-/// Declares a type with a script for each name, from the file `NAME.lua` in a folder next to this
-/// file, assembled with a layout's parts and numbers.
+/// Declares a type with a field for each script, read from the file `NAME.lua` in a folder next to
+/// this file, and assembled with a layout's parts and numbers.
 #[macro_export]
 macro_rules! scripts {
     ($(#[$about:meta])* $set:ident in $folder:literal: $($name:ident)*) => {
@@ -197,17 +200,17 @@ macro_rules! scripts {
                 }
             }
 
-            /// Returns all scripts.
+            /// Returns all scripts of the layout.
             pub fn all(&self) -> impl Iterator<Item = &$crate::wire::Script> {
                 [$(&self.$name),*].into_iter()
             }
 
-            /// Returns the script with this name.
+            /// Returns the script with this file name; `None` if there is none.
             pub fn get(&self, name: &str) -> Option<&$crate::wire::Script> {
                 self.all().find(|script| script.name == name)
             }
 
-            /// Returns the script text with this name.
+            /// Returns the text of the script with this file name; `None` if there is none.
             pub fn source(&self, name: &str) -> Option<&str> {
                 self.get(name).map(|script| &*script.source)
             }
@@ -216,13 +219,13 @@ macro_rules! scripts {
 }
 
 scripts!(
-    /// The queue scripts.
+    /// The scripts of the queue layout, named after their files.
     QueueScripts in "lua/queue/":
     lock unlock extend acquire acquire_all acquire_newest release renew confirm reduce touch leave force_release inspect
     preflight mark
 );
 
-/// Returns the queue scripts. A server loads only the scripts for its topology.
+/// Returns the scripts of the queue layout for a topology. Quorum primaries have different scripts.
 pub fn of_queue(topology: Topology) -> &'static QueueScripts {
     static USUAL: LazyLock<QueueScripts> =
         LazyLock::new(|| QueueScripts::new(&parts("false"), &NUMBERS));
@@ -234,7 +237,7 @@ pub fn of_queue(topology: Topology) -> &'static QueueScripts {
     }
 }
 
-/// Returns the commonly used queue scripts.
+/// Returns the scripts of the queue layout that are loaded on each server from the start.
 pub(crate) fn usual(topology: Topology) -> Vec<&'static Script> {
     let QueueScripts {
         lock,

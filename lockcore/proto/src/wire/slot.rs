@@ -1,17 +1,17 @@
-//! Slots in a Redis Cluster.
+//! Slots of a Redis Cluster.
 
-/// The number of slots in each Cluster.
+/// The number of slots in every Redis Cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// Returns a key's slot: hashes the text between the first brace and the next closing brace, if not
-/// empty, otherwise the whole key.
+/// Returns the slot of a key: a hash of the text between the first brace and the next closing
+/// brace. Without such a text, the whole key is hashed.
 pub fn of_key(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     let hashed = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key);
     crc16(hashed.as_bytes()) % SLOTS
 }
 
-/// CRC-16/XMODEM.
+/// Returns the checksum CRC-16/XMODEM, as Redis Cluster defines it.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {

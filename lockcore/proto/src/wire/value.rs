@@ -1,25 +1,25 @@
-//! `Value`: a script's reply, as any Redis client represents it.
+//! The reply of a script, in a form that any Redis client can build.
 
 use crate::error::{LockErrorKind, StoreError};
 use crate::token::FencingToken;
 
-/// A script's reply, or a part of it. Scripts reply with nothing else.
+/// A reply of a script, or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// Nothing.
+    /// No value: Redis' nil.
     Nil,
     /// An integer.
     Integer(i64),
-    /// A text.
+    /// A text in UTF-8.
     Text(&'a str),
-    /// A list.
+    /// A list of values, as an array reply.
     List(Vec<Value<'a>>),
-    /// A form that no script reply has, such as text that is not UTF-8.
+    /// A value that no script returns, such as text that is not UTF-8.
     Other,
 }
 
 impl<'a> Value<'a> {
-    /// Returns the text, if it is text.
+    /// Returns the text; `None` for any other value.
     pub fn text(&self) -> Option<&'a str> {
         match self {
             Self::Text(text) => Some(text),
@@ -27,7 +27,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the integer, if it is an integer and not below 0.
+    /// Returns the integer; `None` for a negative integer or any other value.
     pub fn integer(&self) -> Option<u64> {
         match self {
             Self::Integer(integer) => u64::try_from(*integer).ok(),
@@ -36,22 +36,22 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The content of a single request's reply. A reply names the requested member, unless it is only a
-/// number: if a reply is lost on the way, all later replies reach the wrong requests, where they
-/// must not grant, renew or end anything.
+/// The content of a reply to a single request. Unless a reply is only a number, it contains the
+/// requested member. So if a reply is lost on the way and all later replies reach the wrong
+/// requests, they are refused there, instead of granting, renewing or ending a hold.
 #[derive(Debug, Clone, Copy)]
 pub enum Told<'a> {
-    /// A number, never about a hold.
+    /// A number. It never reports a hold.
     Number(i64),
-    /// A text, without the member behind it.
+    /// A text, from which the requested member at the end was removed.
     Text(&'a str),
-    /// A full reply's parts, without the member before them.
+    /// The parts of a full reply, without the requested member, which comes first.
     Full(&'a [Value<'a>]),
 }
 
 impl<'a> Told<'a> {
-    /// Returns the content for the request about this member, or about this key if it concerns no
-    /// member. `None` if the reply belongs to another request.
+    /// Returns the content of the reply to a request about the member `asked`, or about this key if
+    /// the request names no member. `None` if the reply belongs to another request.
     pub fn to(asked: &str, answer: &'a Value<'a>) -> Option<Self> {
         Some(match answer {
             Value::Integer(number) => Self::Number(*number),
@@ -68,18 +68,19 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Parses a token.
+/// Parses a fencing token; `None` if the text is not a number below 2^53.
 pub fn fencing_token(text: &str) -> Option<FencingToken> {
     FencingToken::try_from(text.parse::<u64>().ok()?).ok()
 }
 
-/// Returns the error for a reply of unknown form.
+/// Returns the error for a reply that has no known form.
 pub fn nonsense() -> StoreError {
     let detail = "unexpected reply from a script";
     StoreError { may_have_run: true, ..StoreError::refused(LockErrorKind::Protocol, detail) }
 }
 
-/// Whether a reply had no known form, as opposed to a server error about a lock.
+/// Returns true if the error is from [`nonsense`], so that it is not the server's error about a
+/// lock.
 pub fn is_nonsense(error: &StoreError) -> bool {
     error.kind == LockErrorKind::Protocol && error.may_have_run
 }

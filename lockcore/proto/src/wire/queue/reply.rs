@@ -1,4 +1,4 @@
-//! Parses the queue scripts' replies.
+//! Parses the replies of the queue scripts. The short forms are described in the scripts.
 
 use super::is_whole;
 use crate::claim_ms;
@@ -18,10 +18,10 @@ use crate::{
 
 const FOREIGN_LOCK_KEY: &str = "the key lock:{…} holds data that does not belong to a lock";
 
-/// Parses the reply to a command of this node.
+/// Parses the reply to a command that `node` sent.
 ///
 /// # Errors
-/// The reply has no known form, or belongs to another request.
+/// A protocol error if the reply has no known form or belongs to another request.
 pub(crate) fn answer(
     (lock, command): (&LockName, &Command),
     node: &NodeId,
@@ -40,7 +40,8 @@ pub(crate) fn answer(
     read().ok_or_else(nonsense)
 }
 
-/// Parses the reply to renewals of several locks: the clock, and a letter for each.
+/// Parses the reply to renewals of several locks: the server's time in µs, followed by a letter for
+/// each lock. A lock whose key contains data of another program has an error in the result.
 ///
 /// # Errors
 /// As [`answer`].
@@ -93,13 +94,15 @@ fn read(command: &Command, told: Told<'_>) -> Option<Answer> {
     })
 }
 
-/// Returns the reply if it covers each requested member: otherwise it belongs to another command.
+/// Returns the reply if it has an outcome for each of the `members` requested members; `None`
+/// otherwise, because then it belongs to another command.
 fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Option<Reply<T>> {
     (told(&reply.outcome) == members).then_some(reply)
 }
 
-/// Parses the reply if no member is queued behind a lock: empty, if they do not wait, or the length
-/// when the queue is full.
+/// Parses the reply to an acquire behind an exclusive hold if no member was queued: an empty text
+/// if the members do not wait, or `f` and the queue length if the queue is full. `None` for any
+/// other reply.
 fn not_queued(told: Told<'_>) -> Option<Acquired> {
     match told {
         Told::Text("") => Some(Acquired::Busy),
@@ -111,7 +114,8 @@ fn not_queued(told: Told<'_>) -> Option<Acquired> {
     }
 }
 
-/// Granted: a token. Queued: a number. Otherwise in full.
+/// Parses the reply to an acquire for a single member: a token if it was granted, a number with the
+/// position if it was queued, and a full reply in other cases.
 fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     match told {
         Told::Number(packed) => queued(packed, 1),
@@ -122,15 +126,17 @@ fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     }
 }
 
-/// Parses the reply for members that are all queued behind a lock, in consecutive positions.
+/// Parses the number that replies to members that were all queued behind an exclusive hold, in
+/// consecutive positions.
 fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
     behind_lock(packed, |first| {
         (first..).take(members).map(|position| Acquired::Queued { position }).collect()
     })
 }
 
-/// All queued: a number. Otherwise a full reply, followed by a number for each member that is
-/// queued, or finds the queue full.
+/// Parses the reply to an acquire for several members: a number if all were queued. Otherwise it is
+/// a full reply with a further list. The list contains the position of each queued member and the
+/// queue length for each member that found the queue full.
 fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
     let parts = match told {
         Told::Number(packed) => return queued(packed, members),
@@ -141,14 +147,16 @@ fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> 
     all(rest, |letters, _| outcome::all_acquired(letters, numbers))
 }
 
-/// Parses a lock's remaining lease in ms, and a number for the outcome.
+/// Splits a number into the remaining lease of an exclusive hold, in ms, and a second number, from
+/// which `outcome` computes the outcome.
 fn behind_lock<T>(packed: i64, outcome: impl FnOnce(u64) -> T) -> Option<Reply<T>> {
     let left_ms = u64::try_from(packed / POSITIONS).ok().filter(|left_ms| *left_ms > 0)?;
     let number = u64::try_from(packed % POSITIONS).ok()?;
     Some(Reply { first_end_ms: Some(left_ms), ..Reply::short(outcome(number)) })
 }
 
-/// All waited behind a lock: the remaining lease in ms, and a letter for each. Otherwise in full.
+/// Parses the reply to a leave. If all members waited behind an exclusive hold, it is the remaining
+/// lease in ms, followed by a letter for each member; otherwise a full reply.
 fn left(told: Told<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
     let text = match told {
         Told::Number(_) => return None,
@@ -162,8 +170,8 @@ fn left(told: Told<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
     })
 }
 
-/// Parses `<token>` or `<token> <clock>`: the member holds for the whole lease; for a batch, the
-/// member ids follow.
+/// Parses the short reply for a member that holds the lock for its whole lease: `<token>` or
+/// `<token> <server's time in µs>`. For a batch, a second line contains the member ids.
 fn granted<T>(told: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
     let (told, batch) = with_batch(told);
     let (token, clock) = told.split_once(' ').map_or((told, None), |(token, at)| (token, Some(at)));
@@ -175,7 +183,8 @@ fn granted<T>(told: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
     Some(Reply { grants, now_us, ..Reply::short(outcome) })
 }
 
-/// `1`: released, no waiters. `2`: granted to another node.
+/// Parses the reply to a release: the number 1 if nobody waited, the number 2 if the lock was
+/// granted to another node, or a full reply.
 fn released(told: Told<'_>) -> Option<Reply<Released>> {
     match told {
         Told::Number(1 | 2) => Some(Reply::short(Released::Released)),
@@ -184,7 +193,8 @@ fn released(told: Told<'_>) -> Option<Reply<Released>> {
     }
 }
 
-/// `<token><member>`: released, and granted to the calling node's member.
+/// Parses the reply `<token><member>` to a release that granted the lock to another member of the
+/// calling node. For a batch, a second line contains the member ids.
 fn handed_over(told: &str, node: &NodeId) -> Option<Reply<Released>> {
     let (token, hold) = told.split_at_checked(told.find('~')?)?;
     let (member, batch) = with_batch(hold);
@@ -194,7 +204,8 @@ fn handed_over(told: &str, node: &NodeId) -> Option<Reply<Released>> {
     Some(Reply { grants, ..Reply::short(Released::Released) })
 }
 
-/// The clock and a letter mean that all members hold.
+/// Parses the reply to a renewal of holds of one lock. If all members hold, it is the server's time
+/// in µs and the letter `h`; otherwise a full reply.
 fn all_renewed(told: Told<'_>, members: usize) -> Option<Reply<Vec<Renewed>>> {
     match told {
         Told::Number(_) => None,
@@ -206,7 +217,7 @@ fn all_renewed(told: Told<'_>, members: usize) -> Option<Reply<Vec<Renewed>>> {
     }
 }
 
-/// A token means that the member holds.
+/// Parses the reply to a confirmation: a token if the member holds the lock, or a full reply.
 fn confirmed(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
     match told {
         Told::Number(_) => None,
@@ -219,7 +230,8 @@ fn letters_of_renewals(letters: &str, _number: u64) -> Option<Vec<Renewed>> {
     letters.chars().map(renewed).collect()
 }
 
-/// Returns a reply: the member holds for the whole lease, and nothing else happened.
+/// Returns the reply for a member that holds the lock for its whole lease, when nothing else
+/// happened.
 pub(super) fn held<T>(member: Member, token: FencingToken, outcome: T) -> Reply<T> {
     let left_ms = member.lease_ms();
     Reply {
@@ -247,8 +259,8 @@ fn renewed(letter: char) -> Option<Renewed> {
     }
 }
 
-/// All wait behind a lock: the remaining lease in ms, and the number of listeners. Otherwise in
-/// full.
+/// Parses the reply to a touch. If all members wait behind an exclusive hold, it is a number with
+/// the remaining lease in ms and the number of listeners; otherwise a full reply.
 fn touched(told: Told<'_>, members: usize) -> Option<Reply<Touched>> {
     match told {
         Told::Number(packed) => {
@@ -287,7 +299,7 @@ fn inspection(told: Told<'_>) -> Option<Inspection> {
     let waits =
         |(member, at): (&Value<'_>, &Value<'_>)| Some((member_of(member)?.into(), time(at)?));
     Some(Inspection {
-        // An expired hold stays until the room is needed, but holds nothing.
+        // An expired hold stays until its weight is needed, but is not shown.
         holds: (holds.chunks(2).zip(weights).map(held))
             .filter(|hold| hold.as_ref().is_none_or(|hold| hold.left_ms > 0))
             .collect::<Option<_>>()?,
@@ -299,12 +311,14 @@ fn inspection(told: Told<'_>) -> Option<Inspection> {
     })
 }
 
-/// Splits a hold from the member ids served within it, on a separate line.
+/// Splits a holder's text from the second line, which contains the ids of the batch members. `None`
+/// without such a line.
 fn with_batch(hold: &str) -> (&str, Option<&str>) {
     hold.split_once('\n').map_or((hold, None), |(hold, batch)| (hold, Some(batch)))
 }
 
-/// Returns a grant, with the batch's ids, if any.
+/// Creates a grant. `batch` contains the ids of the batch members, if the hold is a batch hold.
+/// `None` if they cannot be parsed.
 fn grant_of(
     member: Member,
     token: FencingToken,
@@ -323,8 +337,9 @@ fn all<T>(parts: &[Value<'_>], outcome: impl FnOnce(&str, u64) -> Option<T>) -> 
     reply_of(parts, outcome).map(|(reply, _)| reply)
 }
 
-/// Parses `{ outcome, number, ms to the first end, token, server's time, skipped, more, members
-/// with their ms }`. Also returns the token, shared by all holds.
+/// Parses a full reply, a list of eight parts: the outcome, a number, the ms until the first lease
+/// ends, the token, the server's time in µs, the number of skipped waiters, 1 if work is left, and
+/// the holds, each with its ms left. Also returns the token, which all these holds share.
 fn reply_of<T>(
     parts: &[Value<'_>],
     outcome: impl FnOnce(&str, u64) -> Option<T>,
@@ -349,7 +364,7 @@ fn reply_of<T>(
     Some((reply, token))
 }
 
-/// Nil is no token; any text that is not a token is an error.
+/// Parses an optional token: `Some(None)` for nil, and `None` for a text that is not a token.
 fn optional_token(value: &Value<'_>) -> Option<Option<FencingToken>> {
     match value {
         Value::Nil => Some(None),
