@@ -17,7 +17,7 @@ pub enum Command {
     /// Acquires the lock for members of a node, or queues the members. The server handles all
     /// members in a single step, in this order.
     Acquire {
-        /// The members.
+        /// The members that acquire the lock, in order.
         members: Vec<Member>,
         /// Whether members that cannot be granted at once are queued or refused.
         mode: Mode,
@@ -27,19 +27,19 @@ pub enum Command {
     },
     /// Ends a hold, and grants the lock to the next waiters.
     Release {
-        /// The holder.
+        /// The member whose hold ends.
         member: Member,
     },
     /// Extends the lease of each of these holds of a node to its full length again.
     Renew {
-        /// The holders.
+        /// The members whose holds are renewed.
         members: Vec<Member>,
     },
     /// Extends a hold's lease to its full length again and returns the fencing token. A node
     /// confirms a granted lock before it hands the guard to the caller, if the lease may be nearly
     /// over or the token is unknown.
     Confirm {
-        /// The holder.
+        /// The member that holds the lock.
         member: Member,
     },
     /// Lowers a hold's weight, as in a downgrade from a lock to a read. If the hold belongs to a

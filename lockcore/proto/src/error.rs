@@ -1,4 +1,4 @@
-//! Error kinds, store errors and option errors.
+//! The errors: their kinds, errors of a store, and errors about options.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ pub enum LockErrorKind {
     InvalidOption,
     /// The lock was not acquired within the caller's `wait`.
     Timeout,
-    /// The lock's queue has reached `queue_limit`, or all queues of this `Locks` together have
-    /// reached `max_waiting`. Also: an attempt that does not wait was not sent within the
-    /// `request_timeout`, because this `Locks` had too many others to send.
+    /// Too many requests wait. The lock's queue has reached `queue_limit`, or all queues of this
+    /// `Locks` together have reached `max_waiting`. An attempt that does not wait also gets this
+    /// error if this `Locks` had too many other requests to send it within the `request_timeout`.
     QueueFull,
     /// The estimated wait exceeds the limit of the request. The estimate is based on the queue
     /// length and on past hold times. Only requests with early refusal receive this error.
@@ -23,27 +23,31 @@ pub enum LockErrorKind {
     /// A newer request for the same lock replaced this request in the queue. This happens only if
     /// both requests use `KeepNewest`.
     Superseded,
-    /// The store is disconnected, or did not respond within the `request_timeout`, for the
-    /// request's `store_wait` or longer. If the caller's wait is shorter and ends first, the error
-    /// is a [`Timeout`](Self::Timeout). Also: the server is loading its data, fewer replicas
-    /// acknowledged the grant than `require_replicas` demands, the grant was not on the disk within
-    /// the time of `require_fsync`, or the request has lost its position 4 095 times.
+    /// The store could not be reached: it was disconnected or did not respond within the
+    /// `request_timeout`, for the request's `store_wait` or longer. If the caller's wait is shorter
+    /// and ends first, the error is a [`Timeout`](Self::Timeout).
+    ///
+    /// This is also the error if the server is loading its data, if too few replicas acknowledged
+    /// the grant for `require_replicas`, if the grant was not on the disk in time for
+    /// `require_fsync`, or if the request has lost its queue position 4 095 times.
     Unavailable,
-    /// The server refuses writes: it is a replica, has too few replicas, or cannot save to disk.
+    /// The server refuses writes, because it is a replica, has too few replicas, or cannot save to
+    /// disk.
     ReadOnly,
     /// The server refuses the user name or the password, or the user lacks a right.
     Denied,
-    /// The server's memory is full: no new lock can be acquired. Releases and renewals still work.
+    /// The server's memory is full, so no lock can be acquired. Releases and renewals still work.
     OutOfMemory,
     /// A Redis key of the lock contains data of another program. The data was not changed.
     WrongType,
-    /// The server, or this kind of `Locks`, does not support the request. A server is too old, is
-    /// in a mode not named by the URL, such as Redis Cluster, or is a quorum primary with replicas.
-    /// With `redisson_peers` there are no reads, permits, downgrades, surveys and no `KeepNewest`;
-    /// on a quorum no permits, downgrades and no `KeepNewest`. A foreign name requires
-    /// `redisson_peers`.
+    /// The server, or this kind of `Locks`, does not support the request.
+    ///
+    /// A server is refused if it is too old, if it is in a mode that the URL does not name, such as
+    /// Redis Cluster, or if it is a quorum primary with replicas. With `redisson_peers` there are
+    /// no reads, permits, downgrades, surveys and no `KeepNewest`. On a quorum there are no
+    /// permits, downgrades and no `KeepNewest`. A foreign name requires `redisson_peers`.
     Unsupported,
-    /// The hold ended before it was released: its lease expired, it reached `max_hold`, it was
+    /// The hold ended before it was released. Its lease expired, it reached `max_hold`, it was
     /// force-released or leaked, the `Locks` was shut down, or the server no longer has it.
     Lost,
     /// The `Locks` handle was shut down, or the async runtime has ended.

@@ -29,13 +29,13 @@ pub enum Event {
     },
     /// Holds of the node were force-released, so they must not be relied on any more.
     Revoked {
-        /// The member ids.
+        /// The ids of the members that lost their holds.
         numbers: Vec<u64>,
     },
     /// Waiting members were removed from the queue in favour of a newer member, because they had
     /// requested [`WhenBusy::KeepNewest`](crate::WhenBusy::KeepNewest).
     Superseded {
-        /// The member ids.
+        /// The ids of the members that were removed.
         numbers: Vec<u64>,
     },
     /// The lock of a waiting member may be free, so the node queries the server at once.

@@ -172,8 +172,8 @@ pub trait Layout: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the member of this node that a message on such a channel wakes. `None` if the
-    /// channel belongs to no member of the node.
+    /// Returns the waiter of this node that a message on `channel` wakes, if the channel matches
+    /// [`pattern`](Self::pattern). `None` if it names no member of this node.
     fn called(&self, _channel: &str, _node: &NodeId) -> Option<Member> {
         None
     }

@@ -149,19 +149,20 @@ pub use terms::{Renewal, Terms, WhenBusy};
 pub use token::{FencingToken, TokenError};
 pub use topology::Topology;
 
-/// How long a waiting member's node is assumed alive after the last sign of life.
+/// How long the server believes a node's waiters alive after the node's last sign of life, in ms.
 pub const PATIENCE_MS: u64 = 15_000;
-/// How long a tombstone is kept.
+/// How long a tombstone refuses late copies of an acquire, in ms.
 pub const TOMBSTONE_MS: u64 = 60_000;
-/// Divides the lease into the grace lease.
+/// The divisor of the lease for the claim, the short lease of a handed-off hold.
 const CLAIMS_PER_LEASE: u64 = 3;
-/// The shortest grace lease, ms, unless the lease itself is shorter.
+/// The minimum claim in ms, unless the lease itself is shorter.
 const MIN_CLAIM_MS: u64 = 2_000;
-/// The longest grace lease, ms: a process that freezes right after a hand-off delays the other
-/// waiters by at most this time.
+/// The maximum claim in ms. A process that freezes right after a hand-off delays the other waiters
+/// by at most this time.
 const MAX_CLAIM_MS: u64 = 10_000;
 
-/// The lease of a handed-off hold, until the first renewal.
+/// Returns the claim in ms: the short lease of a handed-off hold, until the first renewal extends
+/// it to the full lease `lease_ms`.
 pub fn claim_ms(lease_ms: u64) -> u64 {
     lease_ms.min((lease_ms / CLAIMS_PER_LEASE).clamp(MIN_CLAIM_MS, MAX_CLAIM_MS))
 }

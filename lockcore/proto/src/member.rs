@@ -110,7 +110,8 @@ impl Service {
             return Some(Self::Newest);
         }
         let limit = number(text).filter(|limit| (2..=MAX_BATCH as u64).contains(limit))?;
-        // A second spelling would be a different member.
+        // Another spelling of the same limit, such as `02`, is refused, because members are
+        // compared by their texts.
         let is_its_text = itoa::Buffer::new().format(limit) == text;
         is_its_text.then(|| NonZeroU8::new(limit as u8).map(Self::Batch))?
     }
@@ -340,7 +341,7 @@ impl Member {
 
     /// Returns the label for people to read, with control characters escaped.
     pub fn label(&self) -> &str {
-        // Node and id, the lease, the demand if the text contains it, and the label.
+        // The parts are: node, member id, lease, demand if the text has one, and label.
         let parts = if self.text.starts_with(MARKER) { 5 } else { 4 };
         self.text.splitn(parts, ':').last().unwrap_or_default()
     }

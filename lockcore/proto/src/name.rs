@@ -1,4 +1,4 @@
-//! A lock's full name.
+//! The full name of a lock, with the namespace, and the key derived from it.
 
 use std::fmt;
 use std::sync::Arc;

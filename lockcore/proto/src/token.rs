@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// Proof of *which* hold this is: a grant of a lock has a higher token than all grants before it,
-/// except in the cases listed in the guide
+/// A number that tells holds of a lock apart: each grant of a lock has a higher token than all
+/// grants before it, except in the cases listed in the guide
 /// [fencing](https://docs.rs/lockcore/latest/lockcore/guide/fencing/). Reads share a token as long
-/// as no lock comes between them. The number 0 means no token: permits have none, nor do reads on a
-/// quorum, and a resource that checks tokens refuses it.
+/// as no lock comes between them. The number 0 means no token, and a resource that checks tokens
+/// refuses it. Permits have no token, nor do reads on a quorum.
 ///
 /// A lease can end while the holder sleeps, so no lock can keep a stale holder from writing. The
 /// resource can: it stores the highest token seen and refuses lower tokens. A holder raises the
@@ -31,7 +31,7 @@ pub struct FencingToken(u64);
 pub(crate) const LIMIT: u64 = 1 << 53;
 
 impl FencingToken {
-    /// The token as a number.
+    /// Returns the token as a number, to store or to send.
     pub fn get(self) -> u64 {
         self.0
     }

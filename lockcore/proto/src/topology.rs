@@ -1,4 +1,4 @@
-//! How a store's servers are arranged.
+//! The arrangement of a store's servers: a single one, a Cluster or a quorum.
 
 use crate::name::LockName;
 

@@ -129,7 +129,8 @@ impl Decide for QueueState {
 /// call back into `of`.
 fn with_call(of: &mut Circumstances<'_>, run: impl FnOnce(&mut Call<'_>) -> Answer) -> Answer {
     let mut call = Call::new(of.node, of.connected, of.now_us);
-    // As on a server, tokens of this store are above the tokens of the previous store.
+    // The counter starts at the time, as on a server, so the tokens are above those of an earlier
+    // store.
     call.counter = Some(*of.counter.get_or_insert(of.now_us));
     (call.floor_us, call.topology) = (of.floor_us, of.topology);
     let answer = run(&mut call);
