@@ -165,7 +165,7 @@ pub struct Counts {
     pub positions_lost: u64,
 }
 
-/// An attempt's outcome, for the caller.
+/// The result of an attempt to acquire a lock, as returned by [`Core::take`].
 #[derive(Debug)]
 pub enum Outcome {
     /// There is no outcome yet. The caller is woken when there may be one.

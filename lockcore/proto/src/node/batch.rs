@@ -17,7 +17,7 @@ pub(super) struct Batch<P> {
     pub(super) members: Vec<u64>,
     /// The member ids that the server lists as still to be served. Empty once the batch was cut.
     pub(super) listed: Vec<u64>,
-    /// The id of the member that has the lock or an offer of it; `None` in between.
+    /// The id of the member that has the lock, or to which it is offered; `None` in between.
     pub(super) served: Option<u64>,
     /// The ids of the members still to be served, each with its fencing token. Some may have been
     /// cancelled.

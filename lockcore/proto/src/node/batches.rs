@@ -599,8 +599,8 @@ impl<P: Mirror> Core<P> {
         self.doubt_cut(first);
     }
 
-    /// Records that reports about a cut batch may still arrive for members that wait again. No
-    /// report sent until now is about a later hold.
+    /// Marks the members of a cut batch that wait again, so that a report sent until now is not
+    /// taken for a later hold.
     fn doubt_cut(&mut self, first: u64) {
         let now = self.now;
         let cut = self.batches.get(first).map_or_else(Vec::new, |batch| batch.cut.clone());

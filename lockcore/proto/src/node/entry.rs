@@ -77,7 +77,8 @@ pub(super) enum State {
     /// it first.
     Confirming { token: FencingToken, handed_over: bool },
     /// The lock was granted, and its caller was woken but has not taken it yet. The hold is not
-    /// renewed, so that a caller who never comes delays the other waiters only by a claim.
+    /// renewed. So a caller who never comes delays the other waiters only by a claim, the short
+    /// lease of a handed-off lock.
     Offered(Lease),
     /// The caller did not take the granted lock in time, so it was released. The lock is acquired
     /// again once the caller comes.
