@@ -40,7 +40,7 @@
 //! | lease | how long the server keeps a lock without a renewal | [`Terms::lease`] |
 //! | leave | the command that takes members out of the queue, or releases them | [`Command::Leave`] |
 //! | liveness deadline | until then the server believes a node's waiters alive | [`PATIENCE_MS`] |
-//! | lock key | the Redis key that stores the holder | [`queue::LockKeyValue`], `lock key` |
+//! | lock key | the Redis key that stores the holder | [`queue::LockKeyValue`] |
 //! | lost position | the server no longer knows a waiter: it queues again at the tail | [`node::Note::PositionLost`] |
 //! | member | an attempt or a hold as the server stores it | [`Member`] |
 //! | message | what a server sends to a node without a request | [`Event`] |
