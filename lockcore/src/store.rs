@@ -87,7 +87,7 @@ impl Then {
     }
 }
 
-/// The future of a request to a store that does not belong to the node's state machine.
+/// The future of a request to a store, outside the node's state machine.
 pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
 
 /// The connection of a node to a store, which executes each command as an atomic step.

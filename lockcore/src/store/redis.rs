@@ -1,4 +1,5 @@
-//! The Redis store: scripts on a shared connection, grants by a subscription.
+//! The Redis store: runs the lock scripts on a shared connection, and receives grants by a
+//! subscription.
 
 mod acl;
 mod call;
@@ -56,30 +57,30 @@ use server_time::ServerTime;
 pub(crate) struct RedisSettings {
     pub(crate) connector: Connector,
     pub(crate) node: NodeId,
-    /// Prefix of the grants channels.
+    /// Prefix of the names of the channels on which grants are published.
     pub(crate) prefix: Arc<str>,
-    /// This node's label for operators, if set.
+    /// Label of this node in the connection name, for operators.
     pub(crate) label: Option<Label>,
     pub(crate) namespace: Option<Arc<str>>,
-    /// An otherwise unused name in the namespace, for checking rights; `None` if the server has no
-    /// slots yet.
+    /// An otherwise unused lock name in the namespace, by which the user's rights are checked;
+    /// `None` if the server has no slots yet.
     pub(crate) probe: Option<LockName>,
     pub(crate) request_timeout: Duration,
     pub(crate) layout: &'static dyn Layout,
-    /// The way in which a grant is confirmed.
+    /// How the write of a grant or a renewal is confirmed; `None` if the server's reply suffices.
     pub(crate) confirmation: Option<Confirmation>,
-    /// The token floor.
+    /// The times and tokens received from the server, above which new tokens must be.
     pub(crate) server_time: Arc<ServerTime>,
     pub(crate) role: Role,
 }
 
-/// A server's role among others.
+/// The part that a server has in the whole set of servers.
 pub(crate) enum Role {
-    /// Has all locks.
+    /// The only server, with all locks.
     Alone,
-    /// Has some slots of a Redis Cluster.
+    /// A primary of a Redis Cluster, with the locks in some slots.
     Shard,
-    /// A quorum primary, with its identity record.
+    /// A primary of a quorum, with the identity record expected on it.
     Primary(Mark),
 }
 
@@ -93,15 +94,15 @@ impl Role {
     }
 }
 
-/// A Redis server as seen by a node.
+/// The connections of a node to a single Redis server.
 pub(crate) struct RedisStore {
     server: Arc<Server>,
-    /// The runtime that drives the connections.
+    /// Runtime on which the connections and the requests run.
     runtime: Handle,
     of_commands: Arc<OfCommands>,
     subscription: Subscription,
     of_messages: Arc<OfMessages>,
-    /// The connections for grants whose writes are confirmed.
+    /// Separate connections for requests whose writes are confirmed; `None` if none is required.
     confirmations: Option<Confirmations>,
     mark: Option<Arc<Mark>>,
     node_keys: NodeKeys,
@@ -109,8 +110,8 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    /// Returns once both connections are established, the subscription is confirmed and the rights
-    /// are checked.
+    /// Connects to the server. Returns once both connections are established, the subscription is
+    /// confirmed, and the server's version and settings and the user's rights are checked.
     pub(crate) async fn connect(
         settings: RedisSettings,
         listener: Arc<dyn Listener>,
@@ -166,9 +167,8 @@ impl RedisStore {
             let detail = "allow +info: INFO shows when a quorum primary has restarted";
             return Err(LockError::with_detail(LockErrorKind::Denied, detail));
         }
-        // If others wait, the script has to run after a release without a script, once the reply is
-        // read. A thread that drops a guard and then blocks must not be the thread that reads the
-        // reply.
+        // If others wait, a fast release has to be followed by the script, once the reply is read.
+        // A thread that drops a guard and then blocks must not be the thread that reads the reply.
         extras.compare = extras.compare.filter(|_| Handle::current().metrics().num_workers() > 1);
         link.settle(extras).await?;
         if extras.info {
@@ -186,7 +186,7 @@ impl RedisStore {
             None => None,
         };
         let channel = keys::grants_channel(prefix, node.as_str());
-        // ACLs list patterns literally, and this pattern is different for each node.
+        // An ACL has to contain a pattern literally, and this pattern is different for each node.
         let pattern = layout.pattern(node);
         let state = watch::Sender::new(Link::Up);
         let of_messages = Arc::new(OfMessages { node: node.clone(), layout, listener, state });
@@ -216,31 +216,34 @@ impl RedisStore {
         })
     }
 
-    /// Reads a quorum primary's identity record. Refuses another list's record.
+    /// Reads a quorum primary's identity record, and fails if the record belongs to another list of
+    /// primaries. Does nothing for another server.
     pub(crate) async fn look(&self) -> Result<(), LockError> {
         let Some(mark) = &self.mark else { return Ok(()) };
         mark.look(&self.server.link).await.map_err(|error| self.error(error))
     }
 
-    /// How a quorum primary has been used so far. Refuses a server that is not new in the present
-    /// run.
+    /// Returns how a quorum primary has been used so far. Fails if it has a record but was not new
+    /// in its present run, because it may have granted locks before.
     pub(crate) async fn used(&self) -> Result<Used, LockError> {
         let Some(mark) = &self.mark else { return Ok(Used::Not) };
         mark.used(&self.server.link).await.map_err(|error| self.error(error))
     }
 
-    /// Writes the identity record on a quorum primary that has granted nothing yet.
+    /// Writes the identity record on a quorum primary that has granted nothing yet. Does nothing
+    /// for another server.
     pub(crate) async fn begin(&self) -> Result<(), LockError> {
         let Some(mark) = &self.mark else { return Ok(()) };
         mark.begin(&self.server.link).await.map_err(|error| self.error(error))
     }
 
-    /// The error, with the server's address.
+    /// Converts a store error to the error for the caller, with the server's address.
     pub(crate) fn error(&self, error: StoreError) -> LockError {
         LockError::of_store(error).at(self.server.link.address())
     }
 
-    /// Like [`Store::confirm`], but sends only when polled.
+    /// Returns the confirmed replies to a request group, like [`Store::confirm`], but sends the
+    /// group only when polled.
     fn confirmed(&self, group: RequestGroup) -> StoreFuture<Replies> {
         match &self.confirmations {
             Some(confirmations) => confirmations.run(group).boxed(),
@@ -248,7 +251,8 @@ impl RedisStore {
         }
     }
 
-    /// The state of both connections; `slots` is how many slots of a Cluster the server serves.
+    /// Returns the state of both connections. `slots` is the number of Cluster slots that the
+    /// server serves; `None` outside a Cluster.
     fn status(&self, slots: Option<u16>) -> ServerStatus {
         ServerStatus {
             address: self.server.link.address(),

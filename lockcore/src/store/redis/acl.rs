@@ -1,5 +1,5 @@
-//! Checks the user's rights: if a right required by the scripts is missing, connecting fails with
-//! the rules to add.
+//! Checks the Redis user's rights at connect. If a right required by the scripts is missing,
+//! connecting fails with the ACL rules to add.
 
 use client::{AclError, CommandLink, Compare, Extras, MissingRight, failure};
 use proto::wire::Wire;
@@ -13,45 +13,48 @@ use super::run::Run as _;
 use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 
-/// The user to check, and the keys and channels.
+/// A check of the user's rights, with the keys and channels that the rights must cover.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AclCheck<'a> {
     pub(crate) wire: &'a Wire,
-    /// The namespace, whose keys must all be allowed. Without a namespace, the user's lock names
-    /// are unknown.
+    /// Namespace of the lock names, whose keys must all be allowed. Without a namespace, rights to
+    /// lock names are not checked, because the names are unknown.
     pub(crate) namespace: Option<&'a str>,
-    /// An otherwise unused name in the namespace.
+    /// An otherwise unused lock name in the namespace, by which the rights are tried.
     pub(crate) probe: &'a LockName,
-    /// The way in which writes are confirmed, with a command that needs a right, too.
+    /// How writes are confirmed, because the command for this needs a right, too.
     pub(crate) confirmation: Option<Confirmation>,
 }
 
-/// The user's optional rights.
+/// The optional rights that a user has. A plain lock works without any.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rights {
-    /// The optional rights for connections.
+    /// Rights to commands that the connections use if allowed.
     pub(crate) extras: Extras,
-    /// The right to the node's key, which shows operators the node's process.
+    /// True if the user may write the key that shows operators the node's process.
     pub(crate) node: bool,
-    /// The command WAITAOF.
+    /// True if the user may send WAITAOF, which waits for the disk.
     pub(crate) waitaof: bool,
 }
 
-/// A refused right, with the reason, and the key or channel.
+/// A right that the server has refused, the reason, and the key or channel for which it was
+/// refused.
 struct RefusedRight {
     right: String,
     why: Why,
     object: String,
 }
 
+/// Why a right was refused.
 enum Why {
     Denied(MissingRight),
-    /// The server does not have the command.
+    /// The server does not know the command.
     Unknown,
 }
 
 impl AclCheck<'_> {
-    /// Fails for a user who cannot lock.
+    /// Returns the user's optional rights. Fails with the missing ACL rules if the user cannot
+    /// acquire locks, or with the missing commands if the server does not support them.
     pub(crate) async fn check(self, link: &CommandLink) -> Result<Rights, LockError> {
         let (refused, rights) = match self.ask(link, true).await {
             // The server checks a script's declared keys before running it.
@@ -90,7 +93,7 @@ impl AclCheck<'_> {
         })
     }
 
-    /// The missing rules, as for `ACL SETUSER`.
+    /// Returns the ACL rules to add for the refused rights, as for `ACL SETUSER`, each once.
     fn missing(self, refused: &[RefusedRight]) -> Vec<String> {
         let mut missing = Vec::new();
         for refusal in refused {
@@ -103,7 +106,8 @@ impl AclCheck<'_> {
         missing
     }
 
-    /// The rule for the command by which writes are confirmed. `+wait` is tried, not looked up.
+    /// Returns the ACL rule for WAITAOF if writes are confirmed by this command and the user may
+    /// not send it. The right to WAIT is not looked up, because connecting sends the command.
     fn missing_to_confirm(self, rights: Rights) -> Option<String> {
         let (_, command) = self.confirmation.as_ref()?.needs()?;
         (!rights.waitaof).then(|| format!("+{}", command.to_lowercase()))
@@ -154,8 +158,8 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Rights)> {
     });
     let refused = refusals.collect();
     let Some(extras) = extras else {
-        // Before 7.0 a missing right only shows when used. CLIENT SETINFO was added later, and
-        // MULTI must not be refused alone.
+        // The reply has no list of rights before Redis 7.0, where a missing right only shows when
+        // used. CLIENT SETINFO was added later, and MULTI must not be refused alone.
         let tried =
             Extras { info: true, load: true, identity: true, kill: true, ..Extras::default() };
         return Some((refused, Rights { extras: tried, node: true, waitaof: true }));

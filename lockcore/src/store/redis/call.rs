@@ -1,4 +1,4 @@
-//! Calls of lock scripts, and their replies in protocol terms.
+//! Builds calls of the lock scripts, and converts their replies for the protocol.
 
 use std::fmt;
 
@@ -30,7 +30,8 @@ impl Call for Scripted {
     }
 }
 
-/// Converts a script's reply.
+/// Converts a script's reply to the protocol's type. Replies of a form that no script has become
+/// [`Value::Other`].
 pub(crate) fn value(answer: &redis::Value) -> Value<'_> {
     match answer {
         redis::Value::Nil => Value::Nil,

@@ -1,11 +1,12 @@
-//! The Redis Cluster store: each primary is a shard with separate connections, and each lock is on
-//! the shard that serves the lock's slot.
+//! The Redis Cluster store. Each primary of the Cluster is a *shard* with separate connections, and
+//! each lock is on the shard that serves the lock's slot.
 //!
 //! # Implementation notes
 //!
-//! - A shard is a single server's store, with connections, subscription and times. So presence is
-//!   as on a single server: a script counts the subscribers at the primary that runs it. The
-//!   channels contain the server's name, because a Cluster forwards each message to all servers.
+//! - A shard contains the store of a single server, with connections, subscription and times. So a
+//!   node is present as on a single server: a script counts the subscribers at the primary that
+//!   runs it. The channel names contain the server's name, because a Cluster forwards each message
+//!   to all servers.
 
 mod following;
 mod routing;
@@ -40,41 +41,41 @@ use crate::store::confirmation::Confirmation;
 use crate::store::{Listener, Outage, Replied, Replies, Search, Store, StoreFuture, Then, begin};
 use crate::types::error::LockError;
 
-/// Settings of a Cluster store.
+/// Settings of a Redis Cluster store.
 pub(crate) struct ClusterSettings {
     pub(crate) tls: Tls,
     pub(crate) credentials: Provider<Credentials>,
     pub(crate) node: NodeId,
-    /// Prefix of the grants channels.
+    /// Prefix of the names of the channels on which grants are published.
     pub(crate) prefix: Arc<str>,
-    /// This node's label for operators, if set.
+    /// Label of this node in the connection names, for operators.
     pub(crate) label: Option<Label>,
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) timeouts: Timeouts,
     pub(crate) confirmation: Option<Confirmation>,
 }
 
-/// A Cluster as seen by a node.
+/// The connections of a node to a Redis Cluster.
 pub(crate) struct ClusterStore(Arc<Shared>);
 
 struct Shared {
     settings: ClusterSettings,
     listener: Arc<dyn Listener>,
     runtime: Handle,
-    /// The Cluster nodes to query first.
+    /// Cluster servers given by the user, which are queried first for the primaries.
     seeds: Vec<ConnectionInfo>,
     slots: Mutex<Slots>,
-    /// Whether a slot has moved since the core was last notified.
+    /// True if a slot has moved to another shard since the core was last notified.
     has_moved: AtomicBool,
     commands: watch::Sender<Link>,
     subscription: watch::Sender<Link>,
-    /// Wakes the topology refresh: the known topology may be outdated.
+    /// Notified when the known topology may be outdated, to wake the topology refresh.
     outdated: Notify,
     closed: CancellationToken,
 }
 
 impl ClusterStore {
-    /// Returns once all primaries that serve a slot are connected.
+    /// Connects to a Cluster. Returns once all primaries that serve a slot are connected.
     pub(crate) async fn connect(
         cluster: &Cluster,
         settings: ClusterSettings,
@@ -108,7 +109,8 @@ impl ClusterStore {
         Ok(store)
     }
 
-    /// Sends a request group to the shard that serves the group's slot.
+    /// Sends a request group by `send` to the shard that serves the group's slot, and follows
+    /// redirects. `then` receives the replies.
     fn route(
         &self,
         route: Route,
@@ -129,7 +131,7 @@ impl ClusterStore {
         begin(&self.0.runtime, Box::pin(routed));
     }
 
-    /// Sends a request, except scripts, to the shard that serves the slot.
+    /// Sends a request that is no script to the shard that serves the slot.
     fn at_slot<T: Send + 'static>(
         &self,
         slot: u16,
@@ -145,7 +147,8 @@ impl ClusterStore {
     }
 }
 
-/// Refuses nodes with different connection settings, sockets or a database other than 0.
+/// Returns an error if the given servers differ in their connection settings, use sockets, or have
+/// a database other than 0.
 fn check(seeds: &[ConnectionInfo]) -> Result<(), LockError> {
     let refused = |detail| Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
     let Some(first) = seeds.first() else {
@@ -178,7 +181,8 @@ fn not_by_tcp() -> LockError {
     LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
 
-/// Reopens a shard's subscription if the server does not count it.
+/// Opens a shard's subscription again if a touch's reply shows that the server has no subscriber
+/// for this node.
 fn note_listeners(shard: &Shard, answer: &Answer) {
     if let Answer::Touched(reply) = answer
         && reply.outcome.listeners == 0
@@ -197,7 +201,7 @@ impl Shared {
         send: impl Fn(&Shard, RequestGroup) -> StoreFuture<Replies> + Send + Sync,
     ) -> Replied {
         let Some(ask) = group.first() else { return Err(proto::wire::no_such_command()) };
-        // Without a subscription a waiter would not receive the grant.
+        // A waiter would not receive the grant without a subscription.
         let hears = matches!(ask.command, Command::Acquire { mode: Mode::Wait, .. });
         let way = Way { slot: ask.lock.slot(), hears, route };
         let (shard, reply) = self.routed(way, |shard| send(shard, group.clone())).await?;
@@ -235,7 +239,7 @@ impl Store for ClusterStore {
         self.route(route, group, then, |shard, group| shard.store.confirmed(group));
     }
 
-    /// Completes once a primary responds.
+    /// Checks that any primary that serves a slot responds.
     fn ping(&self) -> StoreFuture<()> {
         let shards: Vec<_> = self.0.slots().serving().cloned().collect();
         let first = async move {
@@ -290,7 +294,7 @@ impl Store for ClusterStore {
         all
     }
 
-    /// Searches the primaries that serve a slot now.
+    /// Returns a search for each primary that serves a slot now.
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
         let shards: Vec<_> = self.0.slots().serving().cloned().collect();
         shards.iter().flat_map(|shard| shard.store.searches(namespace)).collect()
@@ -311,8 +315,8 @@ impl Store for ClusterStore {
         self.0.subscription.subscribe()
     }
 
-    /// Does nothing: each shard reopens its own subscription, since only a shard knows which server
-    /// does not count it.
+    /// Does nothing, because each shard opens its own subscription again: only a shard knows which
+    /// server has no subscriber for this node.
     fn reopen_subscription(&self) {}
 
     fn close(&self) {

@@ -1,6 +1,6 @@
-//! Grants and renewals that count only once their writes are confirmed: connections of their own,
-//! since WAIT and WAITAOF keep their connection busy until the replicas and the disk have the
-//! writes.
+//! Runs grants and renewals whose writes must be confirmed before the node relies on them. This
+//! needs separate connections, because WAIT and WAITAOF keep their connection busy until the
+//! replicas and the disk have the writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,13 @@ use crate::store::confirmation::{Confirmation, ConfirmedBy};
 use crate::store::{Replied, Replies};
 use crate::types::error::LockError;
 
-/// The number of connections that wait for confirmations at the same time.
+/// Number of connections that can wait for confirmations at the same time.
 const CONNECTIONS: usize = 4;
-/// Maximum number of scripts sent before a WAIT or WAITAOF, which confirms all of them.
+/// Maximum number of scripts sent before a WAIT or WAITAOF, which confirms all of them together.
 const MAX_AT_ONCE: usize = 128;
 
-/// The way to those connections.
+/// The queue of request groups whose writes must be confirmed. Workers with separate connections
+/// take them from there.
 pub(crate) struct Confirmations(mpsc::Sender<Pending>);
 
 struct Pending {
@@ -37,9 +38,8 @@ struct Pending {
 }
 
 impl Confirmations {
-    /// Checks that the server confirms writes, with a write to the keys of `probe`. The first
-    /// connection may be open when this returns; the others are opened when they are needed, and
-    /// all are kept until `closed`.
+    /// Checks that the server can confirm writes, by a write to the keys of `probe`, and starts the
+    /// workers. Their connections are opened when they are needed, and kept until `closed`.
     pub(crate) async fn start(
         connector: &Arc<Connector>,
         server: &Arc<Server>,
@@ -73,7 +73,7 @@ impl Confirmations {
         Ok(Self(sender))
     }
 
-    /// Runs a script, and has its write confirmed.
+    /// Runs a request group, and returns the replies once the writes are confirmed.
     pub(crate) fn run(&self, group: RequestGroup) -> impl Future<Output = Replied> + Send + use<> {
         let sender = self.0.clone();
         async move {
@@ -86,7 +86,7 @@ impl Confirmations {
     }
 }
 
-/// A worker with a connection.
+/// A task that runs request groups on its own connection.
 struct Worker {
     connector: Arc<Connector>,
     server: Arc<Server>,
@@ -95,17 +95,17 @@ struct Worker {
     connection: Option<Own>,
 }
 
-/// A worker's connection.
+/// The connection of a worker.
 #[derive(Clone)]
 struct Own {
     connection: Connection,
-    /// The command connection's generation at that time: a new generation may mean another
-    /// primary.
+    /// Generation number of the command connection when this connection was opened. A new number
+    /// may mean another primary, so this connection is then replaced.
     generation: u64,
-    /// The server's time when the connection was opened, µs since the epoch: this server may be
-    /// unknown to the command connection.
+    /// Time of the server when this connection was opened, in µs since the epoch. New tokens must
+    /// be above it, because the command connection may not know this server.
     opened_us: u64,
-    /// Whether WAITAOF waits for the disk whatever `appendfsync` is.
+    /// True if WAITAOF waits for the disk whatever `appendfsync` is.
     waits_for_disk: bool,
 }
 
@@ -113,7 +113,7 @@ impl Worker {
     async fn run(&mut self, receiver: &Mutex<mpsc::Receiver<Pending>>) {
         loop {
             let mut gathered = Vec::new();
-            // While all connections are busy, requests gather here.
+            // Requests gather in the queue while all connections are busy.
             if receiver.lock().await.recv_many(&mut gathered, MAX_AT_ONCE).await == 0 {
                 return;
             }
@@ -126,7 +126,7 @@ impl Worker {
             Ok(own) => own,
             Err(error) => {
                 for pending in gathered {
-                    // Fails only if the caller has gone.
+                    // The send fails only if the caller has gone.
                     let _ = pending.reply.send(Err(error.clone()));
                 }
                 return;
@@ -185,8 +185,9 @@ impl Worker {
         }
     }
 
-    /// Waits until all that was written on this connection has its copies. Returns the reason why
-    /// the writes do not count, if so; an error leaves that open.
+    /// Waits until the replicas or disks that `by` requires have everything written on this
+    /// connection. Returns `Ok(None)` if they have, and `Ok(Some)` with the reason if the node must
+    /// not rely on the writes. `Err` means that this is unknown.
     async fn wait(&mut self, own: Own, by: ConfirmedBy) -> Result<Option<StoreError>, StoreError> {
         let confirmed = self.ask(&own, by).await;
         confirmed.or_else(|error| {
@@ -203,8 +204,8 @@ impl Worker {
         if let ConfirmedBy::Fsync { .. } = by
             && !own.waits_for_disk
         {
-            // Each time: an operator may change it while the connection is open. Where it is
-            // `always` now, the writes before are on the disk before the next answer is sent.
+            // Checked each time, because an operator may change it while the connection is open.
+            // Once it is `always`, earlier writes are on the disk before the next answer is sent.
             let mut policy = redis::cmd("CONFIG");
             policy.arg("GET").arg("appendfsync");
             let answer = own.connection.send(&policy).await?;
@@ -218,7 +219,8 @@ impl Worker {
         by.shortfall(answer)
     }
 
-    /// Refuses a server that cannot confirm writes, or a user that may not ask for it.
+    /// Returns an error if the server cannot confirm writes, or the user may not send the command
+    /// for it.
     async fn check(&mut self, probe: Option<&LockName>) -> Result<(), StoreError> {
         let probe = match self.confirmation.by {
             ConfirmedBy::Replicas(_) => {
@@ -239,20 +241,22 @@ impl Worker {
     }
 }
 
-/// Whether WAITAOF of this server waits for the disk with `everysec`, too. Valkey (8.1.8 and 9.1.2
-/// are measured) and Redis 7.4 count a write as fsynced that is not, until the next second's fsync:
-/// <https://github.com/redis/redis/pull/13793>. 8.2 is the oldest measured Redis that waits.
+/// Returns true if WAITAOF waits for the disk on this server even if `appendfsync` is `everysec`.
+/// Valkey (8.1.8 and 9.1.2 are measured) and Redis 7.4 count a write as fsynced before it is, until
+/// the next second's fsync: <https://github.com/redis/redis/pull/13793>. 8.2 is the oldest measured
+/// Redis that waits.
 fn waits_for_disk(hello: &Hello) -> bool {
     let is_new = |version: (u32, u32)| version >= (8, 2);
     hello.server == "redis" && read_version(&hello.version).is_some_and(is_new)
 }
 
-/// The reason why a policy of the server is refused.
+/// Why another `appendfsync` than `always` is refused, as the end of an error message.
 const ONLY_ALWAYS: &str = "set it to always, because this server's WAITAOF waits for the disk only \
     then; or use Redis 8.2 or newer";
 
 impl ConfirmedBy {
-    /// The command that waits for the copies of the writes of its connection.
+    /// Returns the command that waits until the required replicas or disks have everything written
+    /// on its connection.
     fn command(self, timeout: Duration) -> Cmd {
         let timeout_ms = timeout.as_millis().max(1) as u64;
         match self {
@@ -263,7 +267,8 @@ impl ConfirmedBy {
         }
     }
 
-    /// The copies that are missing, by the answer to the command.
+    /// Reads the answer to the command that waits for copies. Returns an error that names the
+    /// missing copies, or `None` if there are enough.
     fn shortfall(self, answer: Value) -> Result<Option<StoreError>, RedisError> {
         let detail = match self {
             Self::Replicas(wanted) => {
@@ -284,8 +289,8 @@ impl ConfirmedBy {
         Ok(detail.map(|detail| StoreError::refused(LockErrorKind::Unavailable, detail)))
     }
 
-    /// The reason why a write does not count after this error in place of a number of copies.
-    /// `None` leaves that open.
+    /// Returns the reason why a write does not count, if the command that waits for copies has
+    /// failed with this error. `None` means that the error does not decide it.
     fn refusal_to_wait(self, error: &StoreError) -> Option<StoreError> {
         let advice = match self {
             Self::Replicas(_) => return None,
@@ -296,8 +301,8 @@ impl ConfirmedBy {
         Some(StoreError::refused(LockErrorKind::Unsupported, detail))
     }
 
-    /// The reason why a renewal does not count after this error of its script, since the server
-    /// cannot write to its disk. `None` for any other error.
+    /// Returns the reason why a renewal does not count, if its script has failed with this error
+    /// because the server cannot write to its disk. `None` for any other error.
     fn refusal(self, error: &StoreError) -> Option<StoreError> {
         match self {
             Self::Fsync { .. } if error.detail.contains("MISCONF") => {
@@ -308,7 +313,7 @@ impl ConfirmedBy {
     }
 }
 
-/// The reason why a write does not count that the server did not report as fsynced.
+/// Error text for a write that the server did not report as fsynced.
 const NOT_ON_DISK: &str = "the write was not on the server's disk in time: set appendfsync to \
     always or everysec, and check the disk's latency";
 

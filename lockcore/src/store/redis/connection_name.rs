@@ -1,7 +1,8 @@
-//! A node's connection name, which shows operators the node's process.
+//! The name of a node's connections, which shows operators the node's process.
 
-/// A node's connection name in CLIENT LIST: the label, if set, `host:pid` and the node id.
-/// The list only allows visible ASCII.
+/// Returns the name of a node's connections in CLIENT LIST: `lockcore`, the label, if set,
+/// `host:pid` and the node id. Redis allows only visible ASCII there, so other characters become
+/// `_`.
 pub(super) fn of(label: Option<&str>, process: &str, node: &str) -> String {
     let parts: Vec<_> = ["lockcore"].into_iter().chain(label).chain([process, node]).collect();
     parts.join(":").chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()

@@ -1,4 +1,4 @@
-//! Converts script errors and client errors to store errors.
+//! Converts errors of scripts and of the client to store errors.
 
 use client::{AclError, ClientError, ClientErrorKind, MissingRight};
 use proto::layout::{Layout, Rights};
@@ -7,10 +7,11 @@ use redis::RedisError;
 
 use crate::types::error::LockError;
 
-/// The scripts' error code for a command whose epoch is not the quorum primary's epoch.
+/// Error code of a script on a quorum primary that has lost its data. The node that sent the
+/// command did not know this yet.
 const FORGOTTEN: &str = "FORGOTTEN";
 
-/// The lock error kind for a client error kind.
+/// Returns the lock error kind for a client error kind.
 fn kind(of: ClientErrorKind) -> LockErrorKind {
     match of {
         ClientErrorKind::InvalidOption => LockErrorKind::InvalidOption,
@@ -25,7 +26,7 @@ fn kind(of: ClientErrorKind) -> LockErrorKind {
     }
 }
 
-/// The store error for a client error.
+/// Returns the store error for a client error.
 pub(crate) fn of_client(error: ClientError) -> StoreError {
     let ClientError { kind: of, detail, may_have_run } = error;
     StoreError { kind: kind(of), detail, may_have_run }
@@ -37,12 +38,13 @@ impl From<ClientError> for LockError {
     }
 }
 
-/// The store error for a failed command, except scripts.
+/// Returns the store error for a failed command, except a script.
 pub(crate) fn of_command(error: &RedisError) -> StoreError {
     of_client(client::failure::of_command(error))
 }
 
-/// The store error for a failed script of this layout.
+/// Returns the store error for a failed script of this layout, with advice about another program's
+/// key or a missing right.
 pub(crate) fn of_script(error: &RedisError, layout: &dyn Layout) -> StoreError {
     if let Some(detail) = foreign_key(error, layout) {
         return StoreError::refused(LockErrorKind::WrongType, detail);
@@ -59,33 +61,36 @@ pub(crate) fn of_script(error: &RedisError, layout: &dyn Layout) -> StoreError {
     of_client(said)
 }
 
-/// The store error for an error contained as text in a script's reply.
+/// Returns the store error for an error that a script's reply contains as text.
 pub(crate) fn of_text(said: &str, layout: &dyn Layout) -> StoreError {
     let said = said.strip_prefix('-').unwrap_or(said);
     let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
     of_script(&redis::make_extension_error(code.into(), Some(detail.into())), layout)
 }
 
-/// Describes the scripts' error for another program's key: the key and the type.
+/// Returns a text with the key and its type if a script failed at a key that another program has
+/// written; otherwise `None`.
 fn foreign_key(error: &RedisError, layout: &dyn Layout) -> Option<String> {
     let (which, type_of) =
         error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
     layout.foreign_key(which, type_of)
 }
 
-/// Whether the error means that a quorum primary lost its data.
+/// Returns true if the error means that a quorum primary has lost its data.
 pub(crate) fn is_forgotten(error: &RedisError) -> bool {
     error.code() == Some(FORGOTTEN)
 }
 
-/// Also recognises the error of a server before Redis 7, which wraps script errors in an ERR.
+/// Returns true if the error means that a quorum primary has lost its data. Also recognises the
+/// error of a server before Redis 7, which wraps script errors in an ERR.
 fn names_forgotten(error: &RedisError) -> bool {
     let detail = error.detail().unwrap_or_default();
     is_forgotten(error)
         || detail.split(|c: char| !c.is_ascii_alphanumeric()).any(|it| it == FORGOTTEN)
 }
 
-/// The rules to add for a missing key or channel, without knowing which lock or channel it was.
+/// Returns the ACL rules to add for a missing right to keys or channels, in general form, because
+/// the error does not contain the lock or channel. `None` for a missing right to a command.
 fn advice(error: &AclError, layout: &dyn Layout) -> Option<String> {
     let Rights { keys, channels } = layout.rights();
     let rules = match &error.missing {

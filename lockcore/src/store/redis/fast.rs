@@ -1,20 +1,21 @@
-//! The fast path: acquires a free lock without a script, by `SET NX` on the lock key and a token in
-//! a transaction, and releases it by `DELIFEQ` or `DELEX` if supported. The acquire costs the
-//! server two thirds of the script's instructions.
+//! The fast path. It acquires a free lock without a script, by `SET NX` on the lock key and a token
+//! in a transaction, and releases the lock by `DELIFEQ` or `DELEX` if supported. The acquire costs
+//! the server two thirds of the script's instructions.
 //!
 //! # Implementation notes
 //!
-//! - The acquire is the first short path of the script and nothing else: a lock without a lock key
-//!   is free, and has no waiters. If the lock key exists, the transaction changes nothing but the
-//!   counter, and the node sends the acquire again by the script.
+//! - The acquire does the same as the script for a free lock: a lock without a lock key is free,
+//!   and has no waiters. If the lock key exists, the transaction changes nothing but the counter,
+//!   and the node sends the acquire again by the script.
 //! - A token must be above the token floor. If it is not, or if the transaction failed halfway, for
-//!   example at a non-numeric counter, the member may hold the lock. The script then finds the
-//!   member as the holder, and draws another token.
-//! - The transaction reads the lock key at the end: if a response goes missing on the way, the next
-//!   response has another member's text.
-//! - The release is the first short path of the script: a lock key that stores only the member has
-//!   no flag, so the lock has no waiters. Otherwise nothing has changed, and the script runs.
-//! - Only the last response counts. If it is not a transaction's response, another response went
+//!   example at a non-numeric counter, the member may hold the lock. Then the script finds that the
+//!   member is the holder, and draws another token.
+//! - The transaction reads the lock key at the end, because replies may be matched with the wrong
+//!   requests once a response goes missing. Such a reply contains another member's text.
+//! - The release does the same as the script for a lock without waiters: a lock key that stores
+//!   only the member has no flag for a queue. If the lock key stores anything else, the release
+//!   changes nothing, and the script runs.
+//! - Only the last response is read. If it is not a transaction's response, another response went
 //!   missing; it is never read as a script's response.
 
 use client::{Compare, Packed, failure};
@@ -24,7 +25,8 @@ use redis::{RedisError, Value};
 
 use super::run::Judged;
 
-/// The command that deletes the lock key if it stores only the member.
+/// Returns the command that releases a lock: it deletes the lock key if the key stores only the
+/// member.
 pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
     let (lock_key, member) = (free.lock_key.as_bytes(), free.member.as_str().as_bytes());
     let mut packed = Packed::whole(1, 64 + lock_key.len() + member.len());
@@ -33,7 +35,7 @@ pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
             packed.append(b"*3\r\n$7\r\nDELIFEQ\r\n");
             packed.word(lock_key);
         }
-        // Without IFEQ it would delete any lock key.
+        // Without IFEQ, DELEX would delete any lock key.
         Compare::Delex => {
             packed.append(b"*4\r\n$5\r\nDELEX\r\n");
             packed.word(lock_key);
@@ -44,7 +46,7 @@ pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
     packed
 }
 
-/// The transaction's commands.
+/// Returns the commands of the transaction that acquires a free lock.
 pub(super) fn acquire(free: &FreeAcquire<'_>) -> Packed {
     let (lock_key, member) = (free.lock_key.as_bytes(), free.member.as_str().as_bytes());
     let mut lease = itoa::Buffer::new();
@@ -62,7 +64,8 @@ pub(super) fn acquire(free: &FreeAcquire<'_>) -> Packed {
     packed
 }
 
-/// The reply to a fast acquire, or the server's response if it is not a response to this acquire.
+/// Converts the server's response to a fast acquire to the reply. Returns the response itself as
+/// `Err` if it is an error without a reply, or does not belong to this acquire.
 pub(super) fn acquired(
     free: &FreeAcquire<'_>,
     floor_us: u64,
@@ -80,13 +83,14 @@ pub(super) fn acquired(
         },
         Ok(Ok(_)) => Err(Err(nonsense())),
         Ok(Err(error)) if error.code() == Some("EXECABORT") => Ok(FreeAcquire::not_served(false)),
-        // An error in the transaction's list, or from a server that refused only `MULTI`.
+        // The error is in the transaction's list, or from a server that refused only `MULTI`.
         Ok(Err(error)) if is_refusal(&error) => Ok(FreeAcquire::not_served(true)),
         response => Err(response),
     }
 }
 
-/// The reply to a fast release, or `None` if the script has to run.
+/// Converts the server's response to a fast release to the reply. Returns `Ok(None)` if the script
+/// has to run, and the response itself as `Err` if it is an error without a reply.
 pub(super) fn released(response: Judged) -> Result<Option<Answer>, Judged> {
     match response {
         Ok(Ok(Value::Int(1))) => Ok(Some(FreeRelease::answer())),
@@ -98,7 +102,7 @@ pub(super) fn released(response: Judged) -> Result<Option<Answer>, Judged> {
     }
 }
 
-/// Whether this is a server error after which the connection continues.
+/// Returns true for a server's error after which the connection can still be used.
 fn is_refusal(error: &RedisError) -> bool {
     error.code().is_some() && !failure::breaks_connection(error)
 }

@@ -1,4 +1,5 @@
-//! The client's callbacks into a store: servers, connection states and messages.
+//! The callbacks through which the Redis client reports servers, connection states and messages to
+//! a store.
 
 use std::sync::Arc;
 
@@ -14,9 +15,9 @@ use super::failure;
 use super::server_time::ServerTime;
 use crate::store::Listener;
 
-/// Follows the command connection.
+/// Receives the client's reports on the command connection.
 pub(super) struct OfCommands {
-    /// The servers' times, recorded before commands are sent to a server.
+    /// The times of the servers. Each server's time is recorded before commands are sent to it.
     pub(super) server_time: Arc<ServerTime>,
     pub(super) state: watch::Sender<Link>,
 }
@@ -31,10 +32,10 @@ impl LinkListener for OfCommands {
     }
 }
 
-/// Follows the subscription.
+/// Receives the messages and the client's reports on the subscription.
 ///
-/// Messages only save time: only the server decides which client holds a lock. If a message is
-/// lost, the next touch sends a request to the server and acts on the reply. So unreadable messages
+/// Messages only save time, because the server alone decides which client holds a lock. If a
+/// message is lost, the next touch asks the server and acts on the reply. So unreadable messages
 /// are ignored.
 pub(super) struct OfMessages {
     pub(super) node: NodeId,

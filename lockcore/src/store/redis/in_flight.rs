@@ -1,5 +1,4 @@
-//! A request under way: encodes a node's commands, and decodes the server's response for the
-//! receiver of the reply.
+//! Sends a request group to a server, and decodes the response for the receiver of the replies.
 
 use std::sync::Arc;
 
@@ -16,13 +15,15 @@ use super::run::{Judged, finished_script, judged};
 use super::server::Server;
 use crate::store::{Replied, Replies, Then};
 
-/// A request group under way, which receives the response: a single box for everything left to do.
+/// A request group that was sent, with everything that is needed to handle the response, in a
+/// single box.
 pub(super) struct InFlight {
     server: Arc<Server>,
     group: RequestGroup,
-    /// The connection and the server.
+    /// The connection by which the group was sent, and the number of its server.
     sender: Sender,
-    /// The commands' token floors. Known only at encoding: they depend on the server.
+    /// The token floors, above which the tokens drawn by these commands must be. They depend on the
+    /// server, so they are known only once the commands are encoded.
     floors: TokenFloors,
     path: Path,
     then: Then,
@@ -30,16 +31,16 @@ pub(super) struct InFlight {
 
 /// The form in which the commands were last sent.
 enum Path {
-    /// The fast path: the commands that acquire or release without a script.
+    /// Redis commands that acquire or release without a script.
     Fast,
-    /// A script by digest.
+    /// A script, called by its digest.
     Digest,
-    /// A script by source, after the digest was unknown to the server.
+    /// A script, sent as source, because the server did not know the digest.
     Source,
 }
 
 impl InFlight {
-    /// Sends the commands, immediately if the connection is up.
+    /// Sends the commands, at once if the connection is up. `then` receives the replies.
     pub(super) fn send(server: Arc<Server>, group: RequestGroup, then: Then) {
         let link = server.link.clone();
         link.with_sender(move |sender| match sender {
@@ -52,7 +53,7 @@ impl InFlight {
         });
     }
 
-    /// Like [`send`](Self::send), but sends only when polled.
+    /// Sends the commands when first polled, and returns the replies.
     pub(super) async fn ask(server: Arc<Server>, group: RequestGroup) -> Replied {
         let replied = answer_to(|then| {
             Self::send(server, group, Then::call(move |_, replied| then(replied)));
@@ -75,7 +76,8 @@ impl InFlight {
         }
     }
 
-    /// The fast-path command, if supported by the connection.
+    /// Returns the Redis commands of the fast path; `None` if the connection does not support them
+    /// or the command has no fast path.
     fn fast(&self, ask: &Ask) -> Option<Packed> {
         let Self { server, sender, .. } = self;
         let command = (&ask.lock, &ask.command);
@@ -104,7 +106,8 @@ impl InFlight {
         server.link.send(&sender, command, self);
     }
 
-    /// Handles the response to the fast path, or runs the script.
+    /// Replies to the sender if the fast path has acquired or released the lock, or runs the script
+    /// instead.
     fn finish_fast(mut self: Box<Self>, response: Judged) {
         let Self { server, group, sender, floors, .. } = &*self;
         let ask = &group[0];

@@ -1,4 +1,5 @@
-//! The key with a node's process. The right to it is optional: no request depends on the key.
+//! The Redis key that stores a node's process for operators. The right to it is optional, because
+//! no lock depends on the key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +17,18 @@ use super::run::Run as _;
 use crate::store::StoreFuture;
 use crate::store::process;
 
-/// The key's expiry, so that a node does not have to delete the key.
+/// Time after which the key expires, so that a node does not have to delete the key.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// The maximum length of a process text, in bytes: another program may have written the key.
+/// Maximum length of the key's value, in bytes. A longer value is ignored, because another program
+/// has written it.
 const LONGEST: usize = 512;
 
-/// The node keys on a server.
+/// Writes and reads the keys with the nodes' processes on a server.
 pub(super) struct NodeKeys {
     link: CommandLink,
     node: NodeId,
-    /// Whether the user may access the keys, as far as known.
+    /// True if the user may access these keys. Set to false once the server refuses.
     may: Arc<AtomicBool>,
 }
 
@@ -38,6 +40,7 @@ impl NodeKeys {
         Self { link, node, may: Arc::new(AtomicBool::new(may)) }
     }
 
+    /// Writes the key of this node.
     pub(super) fn write(&self) -> StoreFuture<()> {
         let mut set = redis::cmd("SET");
         set.arg(NodeKey(self.node.as_str()).to_string()).arg(process::of_this());
@@ -45,6 +48,7 @@ impl NodeKeys {
         self.run(set, |_| ())
     }
 
+    /// Reads the process of a node; `None` if there is no key, or no right to read it.
     pub(super) fn read(&self, node: &str) -> StoreFuture<Option<String>> {
         let mut get = redis::cmd("GET");
         get.arg(NodeKey(node).to_string());
@@ -53,7 +57,8 @@ impl NodeKeys {
         })
     }
 
-    /// Runs a command, unless the right is missing.
+    /// Runs a command and converts the reply. Without the right, or at another program's key,
+    /// returns the default value.
     fn run<T: Default + Send + 'static>(
         &self,
         command: Cmd,
@@ -74,7 +79,7 @@ impl NodeKeys {
                     }
                     Ok(T::default())
                 }
-                // Another program's key.
+                // Another program has written the key.
                 Err(error) if error.kind == LockErrorKind::WrongType => Ok(T::default()),
                 Err(error) => Err(error),
             }

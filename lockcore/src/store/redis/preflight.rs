@@ -1,4 +1,4 @@
-//! Checks a server at connect: version, mode, role and memory policy.
+//! Checks a server when a node connects: its version, mode, role and memory policy.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,14 @@ use super::run::Run as _;
 use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 
-/// The oldest server version with all commands we use.
+/// Oldest server version, major and minor, that has all commands used by this crate.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// A server's reply to INFO.
+/// The fields of a server's reply to INFO, by name.
 pub(super) struct Info(HashMap<String, String>);
 
-/// Refuses a server that cannot have locks.
+/// Returns an error if the server cannot be used for locks: it is too old, runs in the wrong mode,
+/// or is a replica.
 pub(crate) async fn check_server(
     link: &CommandLink,
     hello: Option<Hello>,
@@ -31,7 +32,7 @@ pub(crate) async fn check_server(
         };
         return check(Server { version: &version, mode, is_replica: role == "replica" }, needs);
     }
-    // Too old for HELLO, or a proxy without HELLO.
+    // The server is too old for HELLO, or behind a proxy without HELLO.
     match info(link).await {
         Ok(info) => {
             let mode = match (info.of("redis_mode"), info.of("cluster_enabled")) {
@@ -50,7 +51,7 @@ pub(crate) async fn check_server(
     }
 }
 
-/// A server's description of itself.
+/// The version, mode and role that a server reports.
 #[derive(Debug, Clone, Copy)]
 struct Server<'a> {
     version: &'a str,
@@ -65,7 +66,7 @@ enum Mode {
     Sentinel,
 }
 
-/// What this `Locks` needs of a server.
+/// The requirements of a `Locks` on a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs {
     pub(crate) topology: Topology,
@@ -112,7 +113,8 @@ fn check(server: Server<'_>, needs: Needs) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Warns about a server that may lose locks. `is_watched`: sentinels may replace the server.
+/// Logs warnings about settings with which the server may lose locks. `is_watched`: sentinels may
+/// replace the server.
 pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Result<(), LockError> {
     let info = match info(link).await {
         Ok(info) => info,
@@ -129,7 +131,7 @@ pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Resu
             "Redis may evict locks when its memory is full: set maxmemory-policy to noeviction"
         );
     }
-    // Only reported if min-replicas-to-write and min-replicas-max-lag are set.
+    // INFO has this field only if min-replicas-to-write and min-replicas-max-lag are set.
     if is_watched && info.of("min_slaves_good_slaves").is_empty() {
         warn!(
             "a returning old primary grants locks until the sentinels demote it: set \
@@ -139,7 +141,7 @@ pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Resu
     Ok(())
 }
 
-/// Whether the command is forbidden or unknown.
+/// Returns true if the command has failed because it is forbidden or unknown.
 fn is_unavailable(error: &StoreError) -> bool {
     matches!(error.kind, LockErrorKind::Denied | LockErrorKind::Unsupported)
 }

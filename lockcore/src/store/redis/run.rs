@@ -1,4 +1,4 @@
-//! Runs commands on a command link, with store errors.
+//! Runs single commands and scripts on a command connection, and converts errors to store errors.
 
 use client::{CommandLink, Packed, Sender};
 use proto::StoreError;
@@ -8,18 +8,19 @@ use redis::{Cmd, RedisError, Value};
 use super::call::Scripted;
 use super::failure;
 
-/// A server's response. Outer error: the response does not count.
+/// A server's response, or its error. The outer error means that the response was discarded or did
+/// not arrive.
 pub(crate) type Judged = Result<Result<Value, RedisError>, StoreError>;
 
-/// Runs commands with store errors.
+/// Extends the command connection by methods that return store errors.
 pub(crate) trait Run {
-    /// Runs a command.
+    /// Runs a command and returns the reply.
     async fn run(&self, command: Cmd) -> Result<Value, StoreError>;
 
-    /// Runs a command on this connection only.
+    /// Runs a command on this connection only. Fails if the connection was replaced.
     async fn run_on(&self, sender: Sender, command: Cmd) -> Result<Value, StoreError>;
 
-    /// Runs a script of this layout.
+    /// Runs a script of this layout and returns the reply.
     async fn run_script(&self, call: Scripted, layout: &dyn Layout) -> Result<Value, StoreError>;
 }
 
@@ -37,17 +38,17 @@ impl Run for CommandLink {
     }
 }
 
-/// Converts the client error to a store error.
+/// Converts the client's error to a store error.
 pub(crate) fn judged(answer: client::Judged) -> Judged {
     answer.map_err(failure::of_client)
 }
 
-/// The response to a command, except scripts, or the server's error as a store error.
+/// Returns the response to a command, except a script, or the server's error as a store error.
 fn finished(answer: Judged) -> Result<Value, StoreError> {
     answer?.map_err(|error| failure::of_command(&error))
 }
 
-/// The response to a script of this layout, or the server's error as a store error.
+/// Returns the response to a script of this layout, or the server's error as a store error.
 pub(crate) fn finished_script(answer: Judged, layout: &dyn Layout) -> Result<Value, StoreError> {
     answer?.map_err(|error| failure::of_script(&error, layout))
 }

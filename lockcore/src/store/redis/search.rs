@@ -1,5 +1,5 @@
-//! Searches a server for lock keys by SCAN, which examines all keys in the database, some at a
-//! time.
+//! Searches a server for lock keys by SCAN, which examines some of the database's keys in each
+//! step.
 //!
 //! # Implementation notes
 //!
@@ -17,13 +17,14 @@ use super::failure;
 use super::run::Run as _;
 use crate::store::{Search, StoreFuture};
 
-/// How many keys a server examines in a step: a fraction of a millisecond.
+/// Number of keys that a server examines in a step, in a fraction of a millisecond.
 const STEP: usize = 1_000;
 
-/// A search through a server's keys.
+/// A search for lock keys on a server.
 pub(super) struct RedisSearch {
     link: CommandLink,
-    /// The server number.
+    /// Number of the server on which the search began. The search fails if another server takes
+    /// over.
     server: u64,
     pattern: String,
 }
@@ -56,7 +57,8 @@ impl Search for RedisSearch {
     }
 }
 
-/// The names of the locks whose keys were found, and the next cursor.
+/// Reads the reply to SCAN: the names of the locks whose keys were found, and the next cursor.
+/// `None` if the reply has another form.
 fn read(answer: &Value) -> Option<(Vec<LockName>, u64)> {
     let (cursor, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value_ref(answer).ok()?;
     let name = |key: &Vec<u8>| LockName::of_lock_key(std::str::from_utf8(key).ok()?);

@@ -1,4 +1,5 @@
-//! A server as known to a node: the connection, the wire, and the times and tokens received.
+//! A server as known to a node: its command connection, the encoding of commands, and the times and
+//! tokens received from it.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use redis::Value;
 use super::call::value;
 use super::server_time::ServerTime;
 
-/// A server, with everything known about it.
+/// A server, with its connection and the times and tokens received from it.
 pub(super) struct Server {
     pub(super) wire: Wire,
     pub(super) link: CommandLink,
@@ -19,13 +20,15 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The token floors for a request group sent to the server with this number.
+    /// Returns the token floors for a request group sent to the server with this number: new tokens
+    /// must be above them.
     pub(super) fn floors(&self, group: &RequestGroup, server: u64) -> TokenFloors {
         let slot = group.first().map_or(0, |ask| self.slot(&ask.lock));
         self.server_time.floors(slot, server)
     }
 
-    /// Decodes the replies from the server with this number.
+    /// Decodes the replies to a request group from the server with this number, and records their
+    /// times and tokens.
     pub(super) fn answers(
         &self,
         group: &RequestGroup,
@@ -41,7 +44,8 @@ impl Server {
         Ok(answers)
     }
 
-    /// Records the time and the tokens in a reply from the server with this number.
+    /// Records the time and the tokens in a reply from the server with this number. New tokens for
+    /// locks with the same counter are above them.
     pub(super) fn note(&self, lock: &LockName, answer: &Answer, server: u64) {
         let slot = self.slot(lock);
         if let Some(now_us) = answer.now_us() {

@@ -1,29 +1,31 @@
-//! The token floor: the tokens and times received by this node from servers. Each
-//! command carries it, and every new token is above it: after a failover the new primary may
-//! neither have the last tokens nor a clock that is ahead of them.
+//! The token floor: a new token must be above everything that this node has received from servers,
+//! tokens and times. Each command carries the floor, because after a failover the new primary may
+//! neither have the last tokens nor a clock ahead of them.
 //!
 //! A token is the next number of the server's counter, so replies rarely contain the server's time,
-//! and a token floor above the counter requires a longer path. So only some times raise the token
-//! floor: the server's own at each connect, before any command is sent there, so that it is above
-//! everything issued by previous servers; each time received from a previous server; and each time
-//! received from the present server that is a second or more above the token floor.
+//! and a token floor above the counter requires a longer path of the script. So only some times
+//! raise the token floor. The first is the server's time at each connect, before any command is
+//! sent there, so that the token floor is above everything issued by previous servers. The others
+//! are each time received from a previous server, and a time received from the present server if it
+//! is at least a second above the token floor.
 //!
 //! A read shares a token issued earlier. So the scripts also receive the latest token or time seen
-//! on previous servers (`elsewhere`), and share a token only if it is above: a lower token may be
+//! on previous servers (`elsewhere`), and share a token only if it is greater: a lower token may be
 //! below the token of a lock lost by the failover.
 //!
-//! A clock may have been wrong by years. A time more than a day ahead of two later replies is
-//! discarded, and so is a token in advance of all clocks, which only a forged message contains.
+//! A clock may have been wrong by years. So a time is discarded if two later replies in a row are
+//! more than a day behind it. A token more than a day ahead of all clocks is ignored, because only
+//! a forged message contains such a token.
 //!
-//! All of this is kept per counter: in a Redis Cluster each slot has a counter. A token floor from
-//! another slot's tokens would stay above this slot's counter for ever, and each command would take
-//! the longer path.
+//! All of this is kept for each token counter, because in a Redis Cluster each slot has a counter.
+//! A token floor from another slot's tokens would stay above this slot's counter for ever, and each
+//! command would take the longer path.
 //!
-//! Each quorum primary has a counter, and its token floor includes the tokens of all primaries.
-//! Primaries' clocks may differ, so a primary's times do not apply to another.
+//! Each quorum primary has a counter, and its token floor includes the tokens of all primaries. The
+//! clocks of primaries may differ, so the times of a primary do not apply to another.
 //!
 //! Leases end by the server's own clock only. If they followed the tokens, time would stand still
-//! until the clock catches up, and a dead waiter would keep its position.
+//! until the clock catches up with them, and a dead waiter would keep its position.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,31 +39,33 @@ use tracing::warn;
 
 use crate::store::seen::SeenTokens;
 
-/// A day in µs. Maintained clocks differ by less.
+/// Difference from which on a clock is taken to be wrong: a day, in µs. Maintained clocks differ by
+/// less.
 const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
-/// A second in µs.
+/// Smallest step, in µs, by which a time of the present server raises the token floor: a second.
 const STEP: u64 = 1_000_000;
-/// Set in the epoch once it has ended.
+/// Bit that is set in `ServerTime::epoch` once the epoch has ended.
 const OVER: u64 = 1 << 63;
 
-/// The times and tokens of all servers so far, per token counter.
+/// The times and tokens received so far, for each token counter: of a server and its predecessors,
+/// or of a Cluster primary. New tokens must be above them.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime {
     counters: Mutex<Counters>,
-    /// The tokens of all primaries, if the server is a quorum primary.
+    /// Greatest token seen on all primaries; `None` if the server is no quorum primary.
     seen: Option<Arc<SeenTokens>>,
-    /// When the known epoch of a quorum primary began, µs since 1970, or 0. The bit [`OVER`] is set
-    /// once the epoch is known to have ended.
+    /// Time at which the known epoch of a quorum primary began, in µs since 1970; 0 if none is
+    /// known. An epoch ends when the server loses its data, and then the bit [`OVER`] is set.
     epoch: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Counters {
-    /// The initial values for a counter without any reply yet.
+    /// Initial values for a slot about which no reply has arrived yet. Each connect updates them.
     first: Times,
-    /// When the node last connected.
+    /// Time at which the node last connected to the server.
     connected: Option<Instant>,
-    /// By slot; a server with a single counter has slot 0.
+    /// Values for each counter, by slot. A server with a single counter has slot 0.
     by_slot: BTreeMap<u16, Times>,
 }
 
@@ -78,22 +82,23 @@ impl Counters {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Times {
-    /// The greatest token.
+    /// Greatest token received.
     token: u64,
-    /// The greatest time that has raised the token floor.
+    /// Greatest time that has raised the token floor, in µs since the epoch.
     taken: u64,
-    /// The latest time.
+    /// Latest time received, in µs since the epoch.
     latest: u64,
-    /// The latest token or time from previous servers.
+    /// Greatest token or time received from previous servers; 0 if there was none.
     elsewhere: u64,
-    /// The present server's number.
+    /// Number of the server that commands are sent to.
     server: u64,
-    /// Whether the previous reply was a day behind the latest time.
+    /// True if the time in the previous reply was more than a day behind `latest`.
     was_behind: bool,
 }
 
 impl Times {
-    /// Notes that commands are sent to this server from now on.
+    /// Records that commands are sent to this server from now on. If it is a new server, everything
+    /// received before becomes a token or time of previous servers.
     fn arrive(&mut self, server: u64) {
         if server > self.server {
             // For a slot that was taken over, this may be above any time of this server.
@@ -103,6 +108,7 @@ impl Times {
         }
     }
 
+    /// Records a time received from a server. Discards the latest time instead if it proves wrong.
     fn tick(&mut self, now_us: u64) {
         let is_behind = now_us.saturating_add(WRONG_BY) < self.latest;
         if is_behind && self.was_behind {
@@ -125,12 +131,14 @@ impl Times {
 }
 
 impl ServerTime {
-    /// The times of a quorum primary, which share the tokens `seen` on all primaries.
+    /// Creates the times and tokens of a quorum primary. Its token floor includes the tokens `seen`
+    /// on all primaries of the quorum.
     pub(crate) fn of_quorum(seen: Arc<SeenTokens>) -> Self {
         Self { seen: Some(seen), ..Self::default() }
     }
 
-    /// The token floors for a lock in this slot, on the server with this number.
+    /// Returns the token floors for a lock in this slot, on the server with this number. The
+    /// scripts draw only tokens above them.
     pub(crate) fn floors(&self, slot: u16, server: u64) -> TokenFloors {
         let mut counters = self.counters();
         let times = counters.of(slot);
@@ -144,18 +152,19 @@ impl ServerTime {
         }
     }
 
-    /// When the known epoch of a quorum primary began, µs since 1970, or 0.
+    /// Returns the time at which the known epoch of a quorum primary began, in µs since 1970; 0 if
+    /// none is known.
     pub(crate) fn epoch_us(&self) -> u64 {
         self.epoch.load(Ordering::Acquire) & !OVER
     }
 
-    /// Records a quorum primary's present epoch.
+    /// Records the time at which a quorum primary's present epoch began, in µs since 1970.
     pub(crate) fn begin_epoch(&self, epoch_us: u64) {
         self.epoch.store(epoch_us, Ordering::Release);
     }
 
-    /// Records that an epoch has ended. Returns whether it was the known epoch, and not yet known
-    /// to have ended.
+    /// Records that an epoch has ended. Returns true if it was the known epoch, and its end was not
+    /// known before.
     pub(crate) fn end_epoch(&self, epoch_us: u64) -> bool {
         let over = epoch_us | OVER;
         let ended =
@@ -163,7 +172,8 @@ impl ServerTime {
         epoch_us != 0 && ended.is_ok()
     }
 
-    /// Records the time on the server with this number, before anything is sent there.
+    /// Records the current time of the server with this number. Called at each connect, before any
+    /// command is sent there.
     pub(crate) fn note_first(&self, now_us: u64, server: u64) {
         let mut counters = self.counters();
         counters.connected = Some(Instant::now());
@@ -175,7 +185,7 @@ impl ServerTime {
         }
     }
 
-    /// Raises the token floor of a slot above everything seen on `other`, the primary that
+    /// Raises the token floor of a slot above everything received from `other`, the primary that
     /// served the slot before. Called when the slot moves, and again for each late reply.
     pub(crate) fn take_over(&self, slot: u16, other: &Self) {
         let before = {
@@ -188,12 +198,14 @@ impl ServerTime {
         times.taken = times.taken.max(before);
     }
 
-    /// The server's current time, estimated since the last connect.
+    /// Returns the server's current time, in µs since the epoch: its time at the last connect, plus
+    /// the time since then.
     pub(crate) fn now_us(&self) -> u64 {
         self.counters().now_us()
     }
 
-    /// Records a time received from the server with this number, for a lock in this slot.
+    /// Records a time received from a server, in µs since the epoch, with the slot of the lock and
+    /// the number of the server.
     pub(crate) fn note(&self, now_us: u64, (slot, server): (u16, u64)) {
         let mut counters = self.counters();
         let times = counters.of(slot);
@@ -205,10 +217,11 @@ impl ServerTime {
         }
     }
 
-    /// Records a token received from the server with this number, for a lock in this slot.
+    /// Records a fencing token received from a server, with the slot of the lock and the number of
+    /// the server. Ignores a token too far ahead of all clocks.
     pub(crate) fn note_token(&self, token: FencingToken, (slot, server): (u16, u64)) {
         let mut counters = self.counters();
-        // Replies may lack the time for days.
+        // The latest time may be old, because replies may lack the time for days.
         let is_plausible = |time_us: u64| token.get() <= time_us.saturating_add(WRONG_BY);
         if !is_plausible(counters.of(slot).latest) && !is_plausible(counters.now_us()) {
             return;

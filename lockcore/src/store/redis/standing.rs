@@ -1,16 +1,16 @@
-//! A quorum primary's identity record, and the time since the server last lost data.
+//! The identity record on a quorum primary, and the time since the primary last lost data.
 //!
 //! # Implementation notes
 //!
-//! - The first process that finds no record, or no counter of the record's epoch, writes the record
-//!   with the server's time: if either is missing later, the server lost data in between.
-//! - A process whose list other primaries contradict writes only if a majority agrees with its
-//!   list: otherwise a process with an old list would claim an emptied server, and keep the others
-//!   out.
-//! - A restart that keeps the record shows in the server's run id. The link reads it on each new
-//!   connection, before commands can use the connection; a restart breaks connections.
-//! - The record contains the whole list of primaries: the majorities of another list need not share
-//!   a primary with the majorities of this list.
+//! - The first process that finds no record, or no counter of the record's epoch, writes both with
+//!   the server's current time. If either is missing later, the server has lost data in between.
+//! - If other primaries belong to another list of primaries, a process writes a missing record only
+//!   if a majority agrees with its own list. Otherwise a process with an old list would claim an
+//!   emptied server, and keep the other processes out.
+//! - A restart that keeps the record shows in the server's run id. A restart breaks connections,
+//!   and the client reads the run id on each new connection before commands can use it.
+//! - The record contains the whole list of primaries, because the majorities of two different lists
+//!   need not share a primary.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,42 +28,45 @@ use super::run::Run as _;
 use super::server_time::ServerTime;
 use crate::store::Standing;
 
-/// The prefix for the record's key, before the namespace.
+/// Redis key of the record, followed by a colon and the namespace if there is one.
 const KEY: &str = "lockcore:quorum";
-/// Why no record is written.
+/// Error text for a server whose missing record is not written.
 const UNMARKED: &str = "the server has no quorum identity, and none is written: other primaries \
     belong to another quorum, and no majority belongs to the quorum of this process";
-/// The replication id on a server that was never a replica.
+/// Value of `master_replid2` in INFO on a server that was never a replica.
 const NO_ID: &str = "0000000000000000000000000000000000000000";
 
-/// The identity record expected on a primary.
+/// The identity record that this process expects on a quorum primary.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     key: String,
+    /// Index of the primary in the list.
     at: usize,
-    /// The records of all primaries.
+    /// The records found on all primaries of the list.
     all: Arc<Marks>,
-    /// The part common to all processes: the primary index, the longest lease, the list.
+    /// Part of the record on which all processes must agree: the index of the primary, the longest
+    /// lease in ms and the list of primaries.
     agreed: String,
-    /// Whether a restart keeps everything the server has acknowledged.
+    /// True if a restarted server still has everything it has acknowledged.
     trusts_restarts: bool,
 }
 
-/// The identity records of all primaries, as last found by this process.
+/// The identity records of all primaries, as this process has last found them; `None` if not read
+/// yet.
 #[derive(Debug)]
 pub(crate) struct Marks(Mutex<Vec<Option<Sight>>>);
 
-/// A primary's identity record, as found.
+/// What was found on a primary in place of its identity record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sight {
     Missing,
     Ours,
-    /// The record of another list, or an invalid record.
+    /// The record of another list of primaries, or an invalid record.
     Theirs,
 }
 
 impl Marks {
-    /// Creates the list of the identity records of `n` primaries, none of which has been read.
+    /// Creates the records of `n` primaries, none of which has been read.
     pub(crate) fn of(n: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(vec![None; n])))
     }
@@ -76,7 +79,8 @@ impl Marks {
         self.each()[at] = Some(sight);
     }
 
-    /// Whether a missing record may be written.
+    /// Returns true if a missing record may be written: no primary belongs to another list, or a
+    /// majority belongs to this list.
     fn agree(&self) -> bool {
         let each = self.each();
         let count = |sight| each.iter().flatten().filter(|other| **other == sight).count();
@@ -84,13 +88,15 @@ impl Marks {
     }
 }
 
-/// An identity record, as found.
+/// An identity record read from a primary, in its parts.
 #[derive(Debug, PartialEq, Eq)]
 struct Found<'a> {
-    /// When the record was written, µs since the epoch.
+    /// Time of the server when the record was written, in µs since the epoch. The server's epoch as
+    /// a quorum primary began then.
     written_us: u64,
-    /// The server run in which nothing was granted before the record was written.
+    /// Run id of the server if nothing was granted before the record was written; otherwise `-`.
     fresh: &'a str,
+    /// Part on which all processes must agree.
     agreed: &'a str,
 }
 
@@ -102,24 +108,25 @@ impl<'a> Found<'a> {
     }
 }
 
-/// How a server has been used so far.
+/// How a server has been used as a quorum primary so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Used {
+    /// The server has no identity record.
     Not,
-    /// Recorded as new in the present run, without grants.
+    /// The server was recorded as new in its present run, and has granted nothing.
     Marked,
-    /// Recorded as new, and may have granted something since.
+    /// The server was recorded as new in its present run, and may have granted locks since.
     Granted,
 }
 
-/// The part of a server's INFO that decides whether the server counts.
+/// The fields of a server's INFO from which the time without a data loss follows.
 struct Server {
     run: String,
     uptime: Duration,
 }
 
 impl Mark {
-    /// Creates the record expected on the primary at index `at` in the list.
+    /// Creates the record expected on the primary at index `at` of the list.
     pub(crate) fn new(
         namespace: Option<&str>,
         (at, list): (usize, &str),
@@ -132,7 +139,8 @@ impl Mark {
         Self { key, at, all, agreed, trusts_restarts }
     }
 
-    /// Reads the record without writing. Refuses the record of another list.
+    /// Reads the record, and writes none if it is missing. Fails if the record belongs to another
+    /// list.
     pub(crate) async fn look(&self, link: &CommandLink) -> Result<(), StoreError> {
         match self.read_or_write(link, "").await? {
             Some(text) => self.found(&text).map(drop),
@@ -143,7 +151,8 @@ impl Mark {
         }
     }
 
-    /// Returns the time since the server last lost data, and records the server's current time.
+    /// Returns the time since the server last lost data, and records its current time, so that new
+    /// tokens are above it. Writes the record if it is missing.
     pub(crate) async fn standing(
         &self,
         link: &CommandLink,
@@ -158,14 +167,15 @@ impl Mark {
             return Err(StoreError::refused(LockErrorKind::InvalidOption, UNMARKED));
         };
         let Found { written_us, fresh, .. } = self.found(&text)?;
-        // Before the new epoch is published: a grant of the new epoch must not count for the old
-        // epoch.
+        // The old epoch ends before the new epoch is published, because a grant of the new epoch
+        // must not count for the old epoch.
         let known_us = server_time.epoch_us();
         if known_us != written_us && server_time.end_epoch(known_us) {
             link.count_as_another();
         }
         let server = link.servers();
-        // After reading the number, which may otherwise belong to a server that was not examined.
+        // Checked after the number was read, which may otherwise belong to a server that was not
+        // examined.
         if link.generation() != generation {
             return Err(StoreError::ambiguous("the connection was replaced meanwhile"));
         }
@@ -180,8 +190,8 @@ impl Mark {
         Ok(Standing { server, age })
     }
 
-    /// Returns how the server has been used so far. Refuses a server not recorded as new in its
-    /// present run: it may have granted something.
+    /// Returns how the server has been used so far. Fails if it has a record but was not new in its
+    /// present run, because it may have granted locks before.
     pub(crate) async fn used(&self, link: &CommandLink) -> Result<Used, StoreError> {
         let get = |key: &str| link.run(redis::cmd("GET").arg(key).to_owned());
         let Server { run, .. } = Self::server(link).await?;
@@ -192,21 +202,22 @@ impl Mark {
             let detail = "the server is not new: it counts once it has run for the longest lease";
             return Err(StoreError::refused(LockErrorKind::InvalidOption, detail));
         }
-        // Each grant draws a number.
+        // Each grant raises the counter, which begins at the time of the record.
         let written_us = found.written_us;
         let count: Option<u64> = text(get(&format!("{PRIMARY_COUNTERS}{written_us}")).await?)?;
         Ok(if count == Some(written_us) { Used::Marked } else { Used::Granted })
     }
 
-    /// Records a server without grants as new, unless it has a record.
+    /// Writes the record of a server that has granted nothing, unless it has a record.
     pub(crate) async fn begin(&self, link: &CommandLink) -> Result<(), StoreError> {
         let Server { run, .. } = Self::server(link).await?;
         let text = self.read_or_write(link, &run).await?;
         self.found(&text.unwrap_or_default()).map(drop)
     }
 
-    /// Returns the existing record, or the record written now after the server lost data. With
-    /// an empty `fresh`, nothing is written.
+    /// Returns the existing record, or writes and returns a new one if the server has none or has
+    /// lost data. `fresh` is the run id of a server that has granted nothing, `-` for any other
+    /// server. If `fresh` is empty, nothing is written and a missing record is `None`.
     async fn read_or_write(
         &self,
         link: &CommandLink,
@@ -239,7 +250,8 @@ impl Mark {
         )))
     }
 
-    /// Refuses a server that a replica may replace unnoticed.
+    /// Returns the server's run id and uptime. Fails if the server has replicas or is a replica,
+    /// because a replica could replace it unnoticed.
     async fn server(link: &CommandLink) -> Result<Server, StoreError> {
         let info = Info::read(&link.run(redis::cmd("INFO")).await?);
         let replid2 = info.of("master_replid2");
@@ -251,7 +263,7 @@ impl Mark {
                 "the server is a promoted replica: restart it"
             }
             "master" => {
-                // In whole seconds, of a clock that is read now and then.
+                // INFO has whole seconds, of a clock that is read now and then.
                 let uptime = info.of("uptime_in_seconds").parse::<u64>().unwrap_or_default();
                 let uptime = Duration::from_secs(uptime.saturating_sub(1));
                 return Ok(Server { run: info.of("run_id").to_owned(), uptime });

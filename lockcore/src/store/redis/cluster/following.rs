@@ -1,12 +1,13 @@
-//! Topology refresh: queries which primaries there are, opens shards for new primaries, and closes
-//! shards that were replaced.
+//! The topology refresh of a Redis Cluster: queries which primaries there are, opens shards for new
+//! primaries, and closes shards that were replaced.
 //!
 //! # Implementation notes
 //!
-//! - The core is notified when a slot moves to another shard, or a shard's server is replaced: the
-//!   slot then has another lane. The core renews and touches everything, and repeats the leaves of
-//!   members that ended recently in such a slot. Because slots may move one by one, the next
-//!   refresh reports all moves together.
+//! - The core is notified when a slot moves to another shard, or a shard's server is replaced,
+//!   because the slot then belongs to another lane, that is to the requests and timers for another
+//!   server. The core then renews all holds, touches all waiters, and repeats the leaves of members
+//!   that ended recently in such a slot. Slots may move one by one, so each refresh reports all
+//!   moves together.
 //! - A shard that lost its slots stays open for a while, because its last grants still arrive as
 //!   messages.
 
@@ -32,23 +33,25 @@ use crate::store::redis::{RedisSettings, RedisStore, Role};
 use crate::types::error::LockError;
 use crate::types::key::LockKey;
 
-/// How often the topology is queried,
+/// Time between two queries of the topology while all primaries respond.
 const FOLLOW: Duration = Duration::from_secs(2);
-/// and how often while a primary does not respond: it may be replaced at any moment,
+/// Time between two queries of the topology while a primary does not respond, because it may be
+/// replaced at any moment.
 const FOLLOW_FAULT: Duration = Duration::from_millis(250);
-/// but never more often than this.
+/// Shortest time between two queries of the topology.
 const LEAST: Duration = Duration::from_millis(100);
-/// After this time another server is queried, because the first may be frozen.
+/// Time after which another server is queried, because the first may be frozen.
 const ANOTHER: Duration = Duration::from_millis(500);
-/// How long a shard without slots stays open.
+/// Time for which a shard without slots stays open, because its last grants still arrive.
 const RETIRED: Duration = Duration::from_secs(60);
-/// The most names tried to find a name in a shard's slots.
+/// Maximum number of names that are tried to find a lock name in a shard's slots.
 const MAX_PROBES: u32 = 1_000_000;
-/// How many characters of a server's name are part of the channels.
+/// Number of characters of a server's Cluster id that the names of its channels contain.
 const NAMED: usize = 8;
 
 impl Shared {
-    /// Publishes the connection states to the core, which then reads the lanes.
+    /// Publishes whether any shard is up as the connection state of the Cluster. The core then
+    /// reads the lane of each slot.
     fn tell(&self) {
         let links = |of: fn(&Shard) -> &watch::Receiver<Link>| {
             let slots = self.slots();
@@ -63,7 +66,7 @@ impl Shared {
         self.commands.send_replace(commands);
     }
 
-    /// The connection settings for a server.
+    /// Returns the connection settings for the server at this address, as for the first seed.
     fn reach(&self, Address { host, port }: Address) -> ConnectionInfo {
         let first = &self.seeds[0];
         let address = match first.addr() {
@@ -84,7 +87,7 @@ impl Shared {
         Ok(connector.with_credentials(credentials.clone()))
     }
 
-    /// Opens a shard.
+    /// Connects to a primary, and returns its shard. The primary is returned unchanged.
     pub(super) async fn open(
         self: &Arc<Self>,
         primary: Primary,
@@ -112,7 +115,8 @@ impl Shared {
         Ok((shard, primary))
     }
 
-    /// An otherwise unused name in the primary's slots.
+    /// Returns an otherwise unused lock name in the primary's slots, for the check of the user's
+    /// rights; `None` if the primary has no slots.
     fn probe(&self, primary: &Primary) -> Result<Option<LockName>, LockError> {
         let ClusterSettings { node, namespace, .. } = &self.settings;
         for number in 0..MAX_PROBES {
@@ -128,7 +132,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Assigns a primary's slots to an open shard.
+    /// Adds the shard, unless it is open already, and assigns the primary's slots to it.
     pub(super) fn take_in(&self, shard: &Arc<Shard>, primary: &Primary) {
         let mut slots = self.slots();
         if !slots.open().any(|open| Arc::ptr_eq(open, shard)) {
@@ -143,7 +147,8 @@ impl Shared {
         }
     }
 
-    /// Queries the seeds in turn for the primaries.
+    /// Queries the given servers, one after the other, for the primaries. Returns the first answer,
+    /// or the first error if none answers.
     pub(super) async fn ask_seeds(&self) -> Result<Vec<Primary>, LockError> {
         let mut refused = None;
         for seed in &self.seeds {
@@ -155,7 +160,7 @@ impl Shared {
         Err(refused.expect("there is a seed"))
     }
 
-    /// Queries a server on a separate connection.
+    /// Queries a server for the primaries, on a connection opened for this query.
     async fn ask_at(&self, info: ConnectionInfo) -> Result<Vec<Primary>, LockError> {
         let address = info.addr().clone();
         let connector = self.connector(info)?;
@@ -172,8 +177,9 @@ impl Shared {
         primaries.map_err(|error| LockError::from(error).at(&address))
     }
 
-    /// Queries the primaries: on an open connection, a different one each time, responding shards
-    /// first; otherwise at the seeds and all known servers.
+    /// Queries the topology for the primaries. Uses an open connection, by `turn` a different one
+    /// each time, and shards that respond first. If all fail, queries the seeds and all known
+    /// servers on new connections.
     async fn ask(&self, turn: usize) -> Result<Vec<Primary>, LockError> {
         let is_tls = matches!(self.seeds[0].addr(), ConnectionAddr::TcpTls { .. });
         let known: Vec<_> = self.slots().open().cloned().collect();
@@ -205,7 +211,7 @@ impl Shared {
         Err(refused)
     }
 
-    /// Refreshes the topology: opens shards for new primaries, and closes replaced shards.
+    /// Queries the topology, opens shards for new primaries, and closes replaced shards.
     async fn look(self: &Arc<Self>, turn: usize) {
         let primaries = match self.ask(turn).await {
             Ok(primaries) => primaries,
@@ -214,7 +220,7 @@ impl Shared {
                 return;
             }
         };
-        // The same server may be reported with another address.
+        // A server may be reported with another address than before.
         let is_known = |shard: &Shard, primary: &Primary| {
             let is_at_place =
                 || shard.address() == primary.place || shard.commands.borrow().is_up();
@@ -246,8 +252,8 @@ impl Shared {
         }
     }
 
-    /// Notifies the core of moved slots. Requests to a replaced primary fail immediately, because
-    /// the server may be frozen.
+    /// Notifies the core of moved slots. Fails the pending requests to replaced primaries at once,
+    /// because such a server may be frozen.
     fn tell_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
         let replaced = self.slots().replaced(is_primary, Instant::now());
         for shard in replaced {
@@ -284,7 +290,8 @@ pub(super) async fn follow(shared: Arc<Shared>) {
     }
 }
 
-/// Notifies the core when a connection of the shard recovers, or the last one is lost.
+/// Watches the connection states of a shard. Notifies the core when the shard is up again, or when
+/// no shard is up any more.
 async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
     let (mut commands, mut subscription) = (shard.commands.clone(), shard.subscription.clone());
     let mut servers = shard.store.servers();

@@ -1,13 +1,12 @@
-//! Routes a request to the shard that serves its slot, and follows redirects.
+//! Sends a request to the shard that serves the request's slot, and follows redirects.
 //!
 //! # Implementation notes
 //!
-//! - Nothing is sent twice blindly. A command is only sent again here after a reply that proves it
-//!   did not run: see [`Route`]. After a broken connection or a timeout the core decides, as
-//!   everywhere.
-//! - A request never waits here for a lost connection: it fails immediately, and the core retries
-//!   once notified that a shard is up. A frozen primary that is still connected only delays its own
-//!   requests, since requests under way are limited for each primary: see
+//! - A command is sent again here only after a reply that proves that the command did not run: see
+//!   [`Route`]. After a broken connection or a timeout the core decides, as on a single server.
+//! - A request never waits here for a lost connection. It fails at once, and the core retries when
+//!   notified that a shard is up. A frozen primary that is still connected only delays its own
+//!   requests, because requests under way are limited for each primary: see
 //!   [`Store::lanes`](crate::store::Store::lanes).
 
 use std::sync::Arc;
@@ -23,17 +22,19 @@ use super::{Shared, unavailable};
 use crate::store::StoreFuture;
 use crate::store::redis::run::Run as _;
 
-/// How to route a command.
+/// Where to send a command, and how long to follow redirects.
 pub(super) struct Way {
     pub(super) slot: u16,
-    /// Whether a message may follow: then the shard's subscription must be up.
+    /// True if a message may follow, such as a grant. Then the shard's subscription must be up,
+    /// too.
     pub(super) hears: bool,
     pub(super) route: Route,
 }
 
 impl Shared {
     /// Sends a command to the shard that serves the slot, and again if the reply proves that the
-    /// command did not run because of the slot.
+    /// command did not run because of the slot. Returns the shard that ran the command, and its
+    /// answer.
     pub(super) async fn routed<T: Send + 'static>(
         &self,
         Way { slot, hears, mut route }: Way,
@@ -101,7 +102,8 @@ impl Shared {
         self.slots().open().find(|shard| shard.is_at(place)).cloned()
     }
 
-    /// Records the slot's new address. Returns whether a shard for it is open.
+    /// Records that the server at this address serves the slot. Returns false if no shard is open
+    /// for the address.
     fn moved(&self, slot: u16, place: &Place) -> bool {
         let Some(shard) = self.shard_at(place) else { return false };
         let mut slots = self.slots();
@@ -112,8 +114,9 @@ impl Shared {
     }
 }
 
-/// Sends a command to the server that a slot is moving to. ASKING applies to the connection's next
-/// command: if another task's command comes in between, this command is refused, and did not run.
+/// Sends a command to the server that a slot is migrating to, behind the command ASKING, which
+/// applies to the connection's next command. If another task's command comes in between, this
+/// command is refused, and did not run.
 async fn asking<T: Send + 'static>(
     target: &Shard,
     send: impl Fn(&Shard) -> StoreFuture<T>,

@@ -1,4 +1,5 @@
-//! Maps slots to shards. A *shard* is a primary as seen by a node, with a separate store.
+//! Maps the slots of a Redis Cluster to shards. A *shard* is the connections of a node to a
+//! primary.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,21 +18,22 @@ use crate::store::Store as _;
 use crate::store::redis::RedisStore;
 use crate::store::redis::server_time::ServerTime;
 
-/// How long a server with an outstanding response may be silent before it counts as frozen.
+/// Longest silence of a server with a pending request. After that, the server counts as frozen.
 const SILENT: Duration = Duration::from_millis(500);
 
-/// A primary of the Cluster.
+/// The connections of a node to a primary of the Cluster, and the primary's addresses.
 pub(super) struct Shard {
-    /// The server's name within the Cluster.
+    /// The server's node id within the Cluster.
     pub(super) id: String,
     pub(super) place: Place,
+    /// Address of the server in redirects, which may differ from `place`, for example with TLS.
     redirects: Place,
     pub(super) store: RedisStore,
     pub(super) server_time: Arc<ServerTime>,
     pub(super) commands: watch::Receiver<Link>,
     pub(super) subscription: watch::Receiver<Link>,
-    /// Whether the last response was that the Cluster is down: the other servers may have elected
-    /// another primary.
+    /// True if the server has last answered that the Cluster is down. Then the other servers may
+    /// have elected another primary.
     is_cut_off: AtomicBool,
 }
 
@@ -45,35 +47,36 @@ impl Shard {
         Self { id, place, redirects, store, server_time, commands, subscription, is_cut_off }
     }
 
-    /// The shard's address.
+    /// Returns the address of the shard's server.
     pub(super) fn address(&self) -> Address {
         let Place { host, port } = self.place.clone();
         Address { host, port }
     }
 
-    /// Whether the server responds, as far as known from the last requests.
+    /// Returns true if the server responds, as far as known from the last requests.
     pub(super) fn answers(&self) -> bool {
-        // In a separate statement: the task that changes the state holds a mutex that the next line
-        // waits for.
+        // A separate statement, because the task that changes the state holds a mutex that the next
+        // line waits for.
         let is_up = self.commands.borrow().is_up();
         let link = &self.store.server.link;
         let is_silent = link.unanswered() > Some(0) && link.silent_for() > SILENT;
         is_up && !is_silent && !self.is_cut_off.load(Relaxed)
     }
 
-    /// Records whether the last response was that the Cluster is down.
+    /// Records whether the server has last answered that the Cluster is down.
     pub(super) fn note_cut_off(&self, is_cut_off: bool) {
         if self.is_cut_off.load(Relaxed) != is_cut_off {
             self.is_cut_off.store(is_cut_off, Relaxed);
         }
     }
 
-    /// Whether a redirect to `place` means this shard.
+    /// Returns true if a redirect to this address means this shard.
     pub(super) fn is_at(&self, place: &Place) -> bool {
         [&self.place, &self.redirects].contains(&place)
     }
 
-    /// Fails a request that would have to wait for a connection.
+    /// Returns an error if the command connection is down, or with `hears` the subscription. A
+    /// request would have to wait for it.
     pub(super) fn check(&self, hears: bool) -> Result<(), StoreError> {
         let down = |link: &watch::Receiver<Link>, what: &str| {
             let error = link.borrow().why_down()?;
@@ -85,7 +88,7 @@ impl Shard {
     }
 }
 
-/// The open shards with their slots.
+/// All open shards of a Cluster, and the shard that serves each slot.
 pub(super) struct Slots {
     owners: Box<[Option<Arc<Shard>>]>,
     open: Vec<OpenShard>,
@@ -93,13 +96,15 @@ pub(super) struct Slots {
 
 struct OpenShard {
     shard: Arc<Shard>,
-    /// Unique among the open shards; changes when another server replaces the shard's server.
+    /// Number under which the core keeps the requests and timers for this server. Unique among the
+    /// open shards; changes when another server replaces the shard's server.
     lane: u16,
-    /// When the shard was found to have no slots and not to be a primary any more.
+    /// Time at which the shard was found to have no slots and its server to be no primary any more;
+    /// `None` otherwise.
     retired: Option<Instant>,
 }
 
-/// The lane of unserved slots.
+/// Lane of a slot that no shard serves. A lane is the core's number for a server.
 const NO_SHARD: u16 = 0;
 
 impl Slots {
@@ -108,6 +113,7 @@ impl Slots {
         Self { owners, open: Vec::new() }
     }
 
+    /// Returns the shard that serves a slot; `None` if no shard does.
     pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Shard>> {
         self.owners.get(usize::from(slot))?.as_ref()
     }
@@ -116,12 +122,12 @@ impl Slots {
         self.open.iter().map(|open| &open.shard)
     }
 
-    /// The shards that serve any slot.
+    /// Returns the shards that serve at least one slot.
     pub(super) fn serving(&self) -> impl Iterator<Item = &Arc<Shard>> {
         self.open().filter(|shard| serves(&self.owners, shard))
     }
 
-    /// The open shards, each with its slot count.
+    /// Returns the open shards, each with the number of slots that it serves.
     pub(super) fn counted(&self) -> Vec<(Arc<Shard>, u16)> {
         let is_same = |a: &Option<Arc<Shard>>, b: &Option<Arc<Shard>>| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -140,12 +146,14 @@ impl Slots {
         counted
     }
 
+    /// Adds an open shard, without slots.
     pub(super) fn add(&mut self, shard: &Arc<Shard>) {
         let lane = self.free_lane();
         self.open.push(OpenShard { shard: Arc::clone(shard), lane, retired: None });
     }
 
-    /// Records that another server has replaced the shard's server at the same address.
+    /// Gives a shard a new lane, so that the core treats its slots as moved. Called when another
+    /// server has replaced the shard's server at the same address.
     pub(super) fn renew(&mut self, shard: &Arc<Shard>) {
         let lane = self.free_lane();
         let mut all = self.open.iter_mut();
@@ -159,7 +167,7 @@ impl Slots {
         (NO_SHARD + 1..).find(is_free).unwrap_or(NO_SHARD)
     }
 
-    /// The lane of each slot.
+    /// Returns the lane of each slot.
     pub(super) fn lanes(&self) -> Lanes {
         let lane_of = |owner: &Option<Arc<Shard>>| {
             let owner = owner.as_ref()?;
@@ -168,7 +176,8 @@ impl Slots {
         self.owners.iter().map(|owner| lane_of(owner).unwrap_or(NO_SHARD)).collect()
     }
 
-    /// Assigns the slot to this shard. Returns whether it was unassigned or another shard's.
+    /// Assigns the slot to this shard. Returns false if the shard already had the slot, or there is
+    /// no such slot.
     pub(super) fn give(&mut self, slot: u16, shard: &Arc<Shard>) -> bool {
         let Some(owner) = self.owners.get_mut(usize::from(slot)) else { return false };
         match owner.replace(Arc::clone(shard)) {
@@ -181,8 +190,8 @@ impl Slots {
         }
     }
 
-    /// Records a shard's reply: if the slot has moved, the reply's tokens and times apply to the
-    /// new owner.
+    /// Called after a reply from a shard. If the slot has moved meanwhile, new tokens of its new
+    /// shard must be above all tokens and times of the shard that replied.
     pub(super) fn note_answer(&self, slot: u16, shard: &Arc<Shard>) {
         if let Some(owner) = self.owner(slot)
             && !Arc::ptr_eq(owner, shard)
@@ -192,7 +201,7 @@ impl Slots {
     }
 
     /// Records which shards have no slot and are not a primary by `is_primary`. Returns the shards
-    /// newly found so.
+    /// for which this was not known before.
     pub(super) fn replaced(
         &mut self,
         is_primary: impl Fn(&Shard) -> bool,
@@ -211,7 +220,8 @@ impl Slots {
         replaced
     }
 
-    /// Removes the shards replaced up to this moment: their last grants have been received.
+    /// Removes and returns the shards that were replaced before this moment, whose last grants have
+    /// been received by now.
     pub(super) fn retire(&mut self, before: Option<Instant>) -> Vec<Arc<Shard>> {
         let is_over =
             |open: &mut OpenShard| open.retired.is_some_and(|retired| Some(retired) <= before);
