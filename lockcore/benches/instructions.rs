@@ -1,5 +1,6 @@
-//! The work that `scripts/instructions` counts: turns of a lock through the node's table and the
-//! protocol's function, without a store, a runtime or a clock.
+//! The work whose instructions `scripts/instructions` counts: acquires and releases of a lock,
+//! through the node's state machine and the protocol's function, without a store, a runtime or a
+//! clock.
 //!
 //!     instructions free|hot TURNS
 #![allow(missing_docs)]
@@ -8,16 +9,16 @@ use proto::node::{Ask, Core, Moment, Outcome, Request, Rules};
 use proto::queue::{Call, QueueState};
 use proto::{Demand, Label, LockName, Mode, NodeId, Terms};
 
-/// The number of holds of other locks that stand in the table meanwhile.
+/// Number of other locks that the node holds meanwhile.
 const OTHERS: u64 = 200;
-/// The number of attempts that wait for the hot lock at all times.
+/// Number of attempts that wait for the hot lock at all times.
 const WAITERS: u64 = 64;
 
 struct World {
     node: NodeId,
     core: Core<()>,
     now_us: u64,
-    /// The counter of tokens, which all locks share.
+    /// Token counter that all locks share.
     counter: Option<u64>,
 }
 
@@ -28,14 +29,14 @@ impl World {
         Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000, counter: None }
     }
 
-    /// Runs one event of the table. Its effects are of no use here.
+    /// Runs an event of the core. Its effects are dropped, because this bench does not need them.
     fn event<T>(&mut self, happen: impl FnOnce(&mut Core<()>) -> T) -> T {
         let outcome = happen(self.core.event(Moment::from_micros(self.now_us)));
         drop(self.core.drain());
         outcome
     }
 
-    /// Begins an attempt, and has its acquire answered.
+    /// Begins an attempt, and answers its acquire. Returns the number of the attempt.
     fn ask(&mut self, lock: &LockName, state: &mut QueueState) -> u64 {
         let request = Request {
             lock: lock.clone(),
@@ -74,7 +75,7 @@ impl World {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [what, turns] = arguments.as_slice() else {
-        // Cargo starts every bench so.
+        // Cargo starts every bench without arguments.
         return;
     };
     let turns: u64 = turns.parse().expect("a number of turns");

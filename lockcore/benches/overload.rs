@@ -1,7 +1,7 @@
-//! A lock with more callers than it can serve, each of which tries again at once: how many holds a
-//! second are left of those with few callers.
+//! Measures how many holds a second a lock serves under overload, when many callers try again at
+//! once after each refusal, compared with few callers.
 //!
-//! Target: at least 0.95 with requests that are refused early.
+//! Target: at least 0.95 of the holds with few callers, if requests are refused early.
 #![allow(clippy::print_stdout, missing_docs)]
 
 mod support;
@@ -19,10 +19,10 @@ const HOLD: Duration = Duration::from_millis(2);
 const WARM_UP: Duration = Duration::from_secs(2);
 const MEASURED: Duration = Duration::from_secs(5);
 
-/// A queue limit that no scene reaches.
+/// Queue limit that no measurement reaches.
 const NO_LIMIT: u32 = 100_000;
 
-/// The bounds of each request.
+/// The limits of each request.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     wait: Duration,
@@ -30,7 +30,7 @@ struct Limits {
     is_early: bool,
 }
 
-/// The numbers of attempts by their outcome.
+/// Numbers of attempts, by outcome.
 #[derive(Debug, Default)]
 struct Outcomes {
     served: AtomicU64,
@@ -59,12 +59,13 @@ async fn call(locks: Locks, limits: Limits, outcomes: Arc<Outcomes>) {
             }
             Err(_) => drop(outcomes.refused.fetch_add(1, Ordering::Relaxed)),
         }
-        // Instant, but not without a point at which others run.
+        // Tries again at once, but lets other tasks run first.
         tokio::task::yield_now().await;
     }
 }
 
-/// Outcomes a second, of so many callers.
+/// Returns how many attempts of this number of callers are served, time out and are refused in a
+/// second.
 async fn scene(url: &str, callers: usize, limits: Limits) -> [f64; 3] {
     let locks = Locks::connect(url).await.expect("the server is up");
     let outcomes = Arc::new(Outcomes::default());
@@ -91,7 +92,7 @@ fn main() {
             let [calm, ..] = scene(&url, 8, calm).await;
             println!("calm: {calm:.0} a second");
             for wait in [100, 300].map(Duration::from_millis) {
-                // As many as are served within the wait.
+                // As many waiters as are served within the wait.
                 let queue = (wait.as_millis() / HOLD.as_millis()) as u32;
                 for (queue, is_early) in [(NO_LIMIT, false), (queue, false), (NO_LIMIT, true)] {
                     let limits = Limits { wait, queue, is_early };

@@ -1,10 +1,10 @@
-//! The work that `scripts/instructions --pairs` counts: pairs of an acquire and a release of
-//! free locks, by many tasks at once, on one thread.
+//! The work whose instructions `scripts/instructions --pairs` counts: acquires and releases of free
+//! locks, by many tasks at once, on one thread.
 //!
 //!     pairs URL TASKS PAIRS [all]
 //!
-//! With `all`, each acquire names a class and refuses early; with the feature `metrics`, a recorder
-//! has the metrics.
+//! With `all`, each acquire names a class and may be refused early. With the feature `metrics`, a
+//! recorder receives the metrics.
 #![allow(missing_docs)]
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [url, tasks, pairs, rest @ ..] = arguments.as_slice() else {
-        // Cargo starts every bench so.
+        // Cargo starts every bench without arguments.
         return;
     };
     let is_all_on = rest == ["all"];
@@ -62,7 +62,7 @@ mod recorder {
         SharedString, Unit,
     };
 
-    /// A recorder that has each metric at hand, and does nothing but add to it.
+    /// A recorder that finds each metric without a search, and only adds the value to a sum.
     #[derive(Default)]
     pub(super) struct Sums {
         counter: Arc<AtomicU64>,

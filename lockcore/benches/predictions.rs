@@ -1,5 +1,5 @@
-//! The error of predicted waits: with steady holds, with some long ones among them, and with spells
-//! of long ones.
+//! Measures the error of predicted waits: with holds of equal length, with some long holds among
+//! them, and with times when all holds are long.
 #![allow(clippy::print_stdout, missing_docs)]
 
 mod support;
@@ -12,7 +12,8 @@ use support::{Server, runtimes};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Each comes back after a pause, so that the length of the queue varies.
+/// Number of callers. Each tries again after a random pause, so that the length of the queue
+/// varies.
 const CALLERS: usize = 60;
 const PAUSE_MS: u64 = 200;
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -20,7 +21,7 @@ const MEASURED: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(2);
 const LONG: Duration = Duration::from_millis(20);
 
-/// The length of the next hold, of the time since the start.
+/// Returns the length of the next hold, from the time since the start.
 type Holds = fn(Duration) -> Duration;
 
 fn steady(_: Duration) -> Duration {
@@ -31,12 +32,12 @@ fn mixed(_: Duration) -> Duration {
     if rand::random_ratio(1, 10) { LONG } else { SHORT }
 }
 
-/// Of each five seconds one has long holds alone.
+/// Returns a long hold in one of each five seconds, otherwise a short one.
 fn bursty(since: Duration) -> Duration {
     if since.as_secs() % 5 == 4 { LONG } else { SHORT }
 }
 
-/// The waits in seconds, each with the error of its prediction.
+/// The measured waits in seconds, each with the error of its prediction in seconds.
 type Waits = Arc<Mutex<Vec<(f64, f64)>>>;
 
 async fn call(locks: Locks, holds: Holds, start: Instant, waits: Waits) {
@@ -45,7 +46,7 @@ async fn call(locks: Locks, holds: Holds, start: Instant, waits: Waits) {
         recorder::take();
         let request = locks.key("hot").class("hot").wait(Duration::from_secs(60));
         let guard = request.refuse_early(true).lock().await.expect("served within a minute");
-        // The poll that has ended has recorded it, on this thread.
+        // The poll that has just ended has recorded the error, on this thread.
         if let Some(error) = recorder::take().filter(|_| start.elapsed() > WARM_UP) {
             waits.lock().expect("no panic").push((guard.waited().as_secs_f64(), error));
         }
@@ -54,7 +55,7 @@ async fn call(locks: Locks, holds: Holds, start: Instant, waits: Waits) {
     }
 }
 
-/// The value that `part` of ten values do not exceed.
+/// Returns the value that `part` of ten values do not exceed.
 fn of_ten(sorted: &[f64], part: usize) -> f64 {
     sorted[(sorted.len() - 1) * part / 10]
 }
@@ -117,12 +118,12 @@ mod recorder {
         static LAST: Cell<Option<f64>> = const { Cell::new(None) };
     }
 
-    /// Takes the last error that was recorded on this thread.
+    /// Takes the last prediction error that was recorded on this thread.
     pub(super) fn take() -> Option<f64> {
         LAST.take()
     }
 
-    /// Keeps the last error of a prediction of each thread.
+    /// A recorder that keeps the last prediction error of each thread.
     pub(super) struct LastError;
 
     impl HistogramFn for LastError {

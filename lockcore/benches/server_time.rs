@@ -1,8 +1,8 @@
-//! The server's time per script, from `INFO commandstats`, at growing queues; and past waiters
-//! whose processes are gone.
+//! Measures the server's time per script, from `INFO commandstats`, with queues of growing length,
+//! and with waiters whose processes are dead.
 //!
-//! Targets: at most 1.3 times as long with 10 000 waiters as with one; at most 5 ms past 500 dead
-//! ones, by one release and the touches that go on.
+//! Targets: at most 1.3 times as long with 10 000 waiters as with one; at most 5 ms for a release
+//! and the following touches that skip 500 dead waiters.
 #![allow(clippy::print_stdout, missing_docs)]
 
 #[allow(dead_code, unused_imports, reason = "the store sends more, and has unit tests there")]
@@ -33,11 +33,11 @@ const DEPTHS: [usize; 4] = [1, 100, 1_000, 10_000];
 const LEASE_MS: u64 = 30_000;
 const PREFIX: &str = "lockcore";
 
-/// A node without an engine: it sends the given commands, and nothing else. It hears its grants,
-/// and does nothing about them.
+/// A node without a state machine: it sends the given commands and nothing else, and ignores the
+/// grants it receives.
 struct Node {
     wire: Wire,
-    /// The server's clock as it connected: no token is below it.
+    /// Time of the server at connect, in µs since the epoch. All new tokens are above it.
     floor_us: u64,
     redis: MultiplexedConnection,
     hearing: AbortOnDropHandle<()>,
@@ -95,7 +95,7 @@ impl Node {
         }
     }
 
-    /// Releases, and goes on where one command leaves something to do.
+    /// Releases the lock, and sends touches until the server has nothing left to do.
     async fn release(&self, lock: &LockName, member: &Member) {
         let answer = self.run(lock, Command::Release { member: member.clone() }).await;
         let Answer::Released(reply) = answer else { panic!("{answer:?}") };
@@ -109,7 +109,8 @@ impl Node {
     }
 }
 
-/// The time that the server has spent in EVALSHA so far, by its own count, µs.
+/// Returns the time that the server has spent in EVALSHA since the last reset, by its own count, in
+/// µs.
 async fn spent(redis: &mut MultiplexedConnection) -> f64 {
     let info: String = cmd("INFO").arg("commandstats").query_async(redis).await.expect("answered");
     let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap_or_default();
@@ -121,12 +122,14 @@ async fn reset(redis: &mut MultiplexedConnection) {
     let _: String = cmd("CONFIG").arg("RESETSTAT").query_async(redis).await.expect("answered");
 }
 
-/// Server time of an enqueue and of a release with its hand-off, with `depth` waiters, µs.
+/// Returns the server time of an enqueue and of a release with its hand-off, with `depth` waiters,
+/// in µs.
 async fn at_depth(server: &Server, depth: usize, lock: LockName) -> (f64, f64) {
     let mut redis = server.bare().await;
     let mut nodes = [Node::connect(server).await, Node::connect(server).await];
     let mut order = VecDeque::new();
-    // The holder and the measured waiters, alternately: each hand-off is to be a message.
+    // The holder and the measured waiters belong to the two nodes alternately, so that each
+    // hand-off sends a message.
     for place in 0..=depth.min(SAMPLES) {
         let member = nodes[place % 2].member();
         nodes[place % 2].enqueue(&lock, &member).await;
@@ -201,7 +204,7 @@ impl Pair {
         Self { nodes, holder: (0, holder), lock, redis: server.bare().await }
     }
 
-    /// The server's time for one release with hand-off to the other process.
+    /// Returns the server's time, in µs, for a release with hand-off to the other process.
     async fn hand_over(&mut self) -> f64 {
         let (from, holder) = &self.holder;
         let to = 1 - from;
@@ -222,7 +225,8 @@ impl Pair {
     }
 }
 
-/// Five processes with a hundred waiters each die in front of living ones.
+/// Measures hand-offs before, past and after the waiters of five processes that die, a hundred
+/// waiters each.
 async fn past_the_dead(server: &Server, lock: LockName) -> [f64; 3] {
     let mut redis = server.bare().await;
     let mut pair = Pair::connect(server, lock.clone()).await;

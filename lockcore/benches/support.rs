@@ -1,4 +1,4 @@
-//! The common part of the benches: a server of their own, bare connections, medians.
+//! Helpers that the benches share: a Redis server, connections without lockcore, medians.
 #![allow(dead_code, reason = "each bench is a binary of its own and uses a part of it")]
 
 use std::env;
@@ -11,14 +11,14 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, IntoConnectionInfo as _, cmd};
 use tokio::runtime::{Builder, Runtime};
 
-/// A `redis-server` without persistence, killed on drop.
+/// A `redis-server` process without persistence, killed on drop.
 pub(crate) struct Server {
     child: Child,
     port: u16,
 }
 
 impl Server {
-    /// Starts a server; it answers commands when this returns.
+    /// Starts a server, and returns once it answers commands.
     ///
     /// # Panics
     ///
@@ -57,7 +57,7 @@ impl Server {
             .expect("a URL")
     }
 
-    /// Opens a bare connection, as fast as the client library goes.
+    /// Opens a connection without lockcore, as fast as the client library allows.
     pub(crate) async fn bare(&self) -> MultiplexedConnection {
         self.client().get_multiplexed_async_connection().await.expect("the server is up")
     }
@@ -76,12 +76,12 @@ impl Drop for Server {
     }
 }
 
-/// Loads a script; returns its digest.
+/// Loads a script on the server, and returns its digest.
 pub(crate) async fn load(redis: &mut MultiplexedConnection, script: &str) -> String {
     cmd("SCRIPT").arg("LOAD").arg(script).query_async(redis).await.expect("loaded")
 }
 
-/// The runtimes that are compared, by name.
+/// Returns the runtimes that are compared, by name.
 pub(crate) fn runtimes() -> [(&'static str, Runtime); 2] {
     let build = |mut builder: Builder| builder.enable_all().build().expect("a runtime");
     let mut threads = Builder::new_multi_thread();
@@ -94,7 +94,8 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The mean of the middle eight tenths: whole microseconds are too coarse for a median.
+/// Returns the mean of the middle eight tenths of the values. A median would be too coarse, because
+/// the values are whole microseconds.
 pub(crate) fn middle_mean(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let cut = values.len() / 10;

@@ -1,9 +1,9 @@
-//! The cost of many holds and waiters while nothing happens: scripts per second, the server's time
-//! and the client's; and the memory of a waiter.
+//! Measures the cost of many holds and waiters while nothing happens: scripts per second, the
+//! server's time and the client's, and the memory of a waiter.
 //!
-//! Targets: 10 000 holds with a lease of 30 s at most 20 scripts per second, 0.5 % of a core each;
-//! 5 000 holds and a waiter of each at most 1.5 % of a core here and 2 % on the server; a waiter at
-//! most 1 024 bytes, and 2 048 of RSS with its task.
+//! Targets: 10 000 holds with a lease of 30 s cost at most 20 scripts per second, and 0.5 % of a
+//! core on each side. 5 000 holds with a waiter each cost at most 1.5 % of a core here and 2 % on
+//! the server. A waiter needs at most 1 024 bytes, and 2 048 bytes of RSS with its task.
 #![allow(clippy::print_stdout, missing_docs)]
 
 mod support;
@@ -26,12 +26,13 @@ const HOLDS: usize = 10_000;
 const PAIRS: usize = 5_000;
 const WAITERS: usize = 10_000;
 const COUNTED: usize = 1_000;
-/// The time after which locks that were acquired one after the other are renewed all the time.
+/// Time over which the locks are acquired, one after the other: the interval of renewals, so that
+/// renewals are spread evenly.
 const SPREAD: Duration = Duration::from_secs(10);
 const SETTLED: Duration = Duration::from_secs(15);
 const MEASURED: Duration = Duration::from_secs(30);
 
-/// The use of time and scripts since the start.
+/// The scripts and processor time used since the start, as of `at`.
 struct Used {
     at: Instant,
     scripts: f64,
@@ -74,7 +75,7 @@ impl Used {
     }
 }
 
-/// The time that all threads of this process have run.
+/// Returns the processor time of all threads of this process, in seconds.
 fn client_seconds() -> f64 {
     let threads = fs::read_dir("/proc/self/task").expect("Linux");
     let nanoseconds = threads.filter_map(|thread| {
@@ -90,7 +91,7 @@ fn resident_bytes() -> f64 {
     pages.expect("a number") * 4_096.0
 }
 
-/// Acquires one lock after the other, evenly over the time of a renewal.
+/// Acquires locks one after the other, evenly over the interval of renewals.
 async fn hold(locks: &Locks, count: usize) -> Vec<LockGuard> {
     let start = Instant::now();
     let mut guards = Vec::new();
@@ -137,8 +138,8 @@ async fn holds_and_waiters() {
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
 }
 
-/// Measures the memory of a waiter, by allocations that were not freed since; each waits for a key
-/// of its own, with the future, without a task.
+/// Measures the memory of a waiter by the bytes that were allocated and not freed. Each waiter
+/// waits for its own key, as a future without a task.
 fn counted_memory() {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = Server::start();
@@ -157,7 +158,7 @@ fn counted_memory() {
                 assert!(!is_any_done, "all are held");
                 Poll::<()>::Pending
             });
-            // A touch or two pass, and their answers.
+            // Long enough for a touch or two and their answers.
             let _ = tokio::time::timeout(Duration::from_secs(9), all_wait).await;
         });
     });
@@ -166,7 +167,7 @@ fn counted_memory() {
     drop((waiters, guards));
 }
 
-/// Measures the same as the operating system sees it, with a task each.
+/// Measures the memory of a waiter as the operating system counts it, with a task each.
 async fn resident_memory() {
     let server = Server::start();
     let locks = Locks::connect(server.url()).await.expect("connected");
