@@ -186,9 +186,8 @@ impl Cell {
         *self.records_holders.lock().unwrap_or_else(PoisonError::into_inner) = Some((span, label));
     }
 
-    /// Takes the span that is to record the labels of the holders, and the request's own label.
-    /// `None` if nothing is to be recorded or this was called before. The span stays open until
-    /// then.
+    /// Takes the tracing span in which the holders' labels are to be recorded, and the request's
+    /// own label. `None` if nothing is to be recorded, or after the first call.
     pub(crate) fn take_records_holders(&self) -> Option<(Span, Label)> {
         self.records_holders.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

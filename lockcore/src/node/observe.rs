@@ -25,7 +25,7 @@ use crate::node::unreachable_waiters::UnreachableWaiters;
 use crate::operate::hottest::{FullQueues, Heat};
 use crate::types::trace_links::TraceLinks;
 
-/// Name of the foreign code that receives events and metrics, for the report of its panic.
+/// Names the code that receives events and metrics, in the log message about its panic.
 const WATCHERS: &str = "a tracing subscriber, TraceLinks or a metrics recorder";
 
 /// A lock name as it appears in the log: escaped, or `(redacted)`.
