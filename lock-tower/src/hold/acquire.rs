@@ -21,42 +21,48 @@ use crate::key::{KeyDemand, KeyError, Resolved, Sorted};
 use crate::options::{Options, Wait};
 use crate::refusal::LockError;
 
-/// Acquires the locks of a request one after the other, in sorted order. Dropping the future leaves
-/// the queue and releases the locks acquired so far.
+/// Acquires the locks of a request one after the other, in sorted order of the keys, so that
+/// requests cannot deadlock. Dropping the future leaves the queue and releases the locks acquired
+/// so far.
 #[pin_project]
 pub(crate) struct AcquireKeys {
     config: Arc<Config>,
     keys: Sorted,
     options: Options,
-    /// The label that the extractor set for this request; `None` for the layer's label.
+    /// The label that the key extractor set, by which operators recognize the request; `None` if
+    /// the layer's label applies.
     label: Option<Box<str>>,
-    /// The class that the extractor set for this request; `None` for the layer's class.
+    /// The class that the key extractor set, by which metrics group the request; `None` if the
+    /// layer's class applies.
     class: Option<Box<str>>,
     /// True if the request is refused at once when its wait would probably be too long.
     refuses_early: bool,
-    /// The latest time at which the wait ends, whatever maximum wait the options set.
+    /// The latest time at which the wait for the keys ends, even if `options` allow a longer wait;
+    /// `None` without a deadline.
     deadline: Option<Instant>,
-    /// When the first acquire began. The maximum wait is measured from here, because it covers all
-    /// keys together.
+    /// When the wait for the first key began; `None` before. The maximum wait is measured from this
+    /// time, because it covers all keys together.
     began: Option<Instant>,
-    /// The registry of the locks that the request has already; `None` if no outer layer has made
-    /// one.
+    /// The registry of the locks that outer layers have acquired for the request, which may be
+    /// shared; `None` if there is no such layer.
     holds: Option<Arc<HoldRegistry>>,
-    /// The request's slot among the waiting requests on the same HTTP/2 connection.
+    /// The request's slot among the waiting requests on the same HTTP/2 connection; `None` if the
+    /// connection is unknown or not shared, so that no limit applies.
     place: Option<Place>,
     acquired: AcquiredKeys,
-    /// The key that `acquire` waits for.
+    /// The key that `acquire` waits for; `None` while `acquire` is `None`.
     current: Option<KeyDemand>,
     #[pin]
     acquire: Option<Acquire>,
     /// The number of waiters ahead when the request was queued; for several locks, the largest.
+    /// `None` if the request was never queued.
     position: Option<u64>,
-    /// Futures that complete when an acquired lock is lost, one for each. Watched while the request
-    /// waits for the next lock.
+    /// For each acquired lock, a future that completes when the lock is lost. Polled while the
+    /// request waits for the next lock.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-/// The locks acquired so far, in the order of acquisition.
+/// The locks acquired so far. As an iterator, removes the locks in the order of acquisition.
 #[derive(Default)]
 pub(crate) struct AcquiredKeys {
     /// The first lock. It has a separate field because most requests acquire a single lock, which
@@ -93,8 +99,9 @@ impl Iterator for AcquiredKeys {
 }
 
 impl AcquireKeys {
-    /// Creates the future that acquires the keys of `asked`. Options that `asked` leaves unset come
-    /// from the layer's `config`. A lock in `holds` is shared instead of acquired again.
+    /// Creates the future that acquires the keys of `asked`. Options that are unset in `asked` come
+    /// from the layer's `config`. A lock that `holds` contains already is shared instead of
+    /// acquired again. `place` limits how many requests on the connection wait.
     pub(crate) fn new(
         asked: Resolved,
         config: &Arc<Config>,
@@ -125,14 +132,14 @@ impl AcquireKeys {
         &self.config
     }
 
-    /// Returns the number of waiters ahead when the request was queued, for several locks the
-    /// largest; `None` if it was never queued.
+    /// Returns the number of waiters ahead when the request was queued; for several locks, the
+    /// largest. Returns `None` if the request was never queued.
     pub(crate) fn position(&self) -> Option<u64> {
         self.position
     }
 
-    /// Returns the registry for the request's locks, or a new registry if no outer layer has made
-    /// one.
+    /// Returns the registry of the request's locks that an outer layer has made, or a new registry
+    /// if there is none.
     pub(crate) fn holds(&self) -> Arc<HoldRegistry> {
         self.holds.clone().unwrap_or_default()
     }
@@ -210,7 +217,8 @@ impl AcquireKeys {
     }
 }
 
-/// Returns true if an acquired lock is lost. Otherwise the task is woken when one is lost.
+/// Returns true if one of the `acquired` locks is lost. Otherwise the task of `cx` is woken at the
+/// next loss. `losses` contains a future for each watched lock, and is extended by the new locks.
 fn is_one_lost(
     acquired: &AcquiredKeys,
     losses: &mut Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -221,13 +229,15 @@ fn is_one_lost(
     losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 
-/// Returns another guard on a lock that the request holds already, if the lock has the key and
-/// covers the demand of `want`. Returns `Ok(None)` if the request does not hold the key.
+/// Returns another guard on a lock that the request already holds, if this lock has the key of
+/// `want` and permits everything that `want` demands. Returns `Ok(None)` if the request does not
+/// hold the key.
 ///
 /// # Errors
-/// A clash if the request holds the key with a demand that does not cover the new demand. It would
-/// wait for itself, now or under load: ten requests that each hold one of ten permits, and each
-/// need one more, wait for each other. `Lost` if the lock was lost.
+/// A clash if the request holds the key with a demand that does not include the demand of `want`,
+/// such as a read when `want` is exclusive. Otherwise the request would wait for itself, or similar
+/// requests for each other: ten requests that each hold one of ten permits, and each need one more.
+/// `Lost` if the lock was lost.
 fn shared(
     holds: Option<&Arc<HoldRegistry>>,
     locks: &Locks,
@@ -250,8 +260,8 @@ fn shared(
     }
 }
 
-/// Returns how much of the maximum `wait` is left. `began` is when the wait for the first key
-/// began, and is set by the first call.
+/// Returns the part of the maximum `wait` that is left for the next key. `began` is when the wait
+/// for the first key began. The first call sets it, and returns the whole `wait`.
 fn remaining(wait: Duration, began: &mut Option<Instant>) -> Duration {
     match began {
         Some(began) => wait.saturating_sub(began.elapsed()),

@@ -11,9 +11,9 @@ use crate::hold::loss::Loss;
 use crate::hold::registry::HoldRegistry;
 use crate::refusal::LockError;
 
-/// Keeps a lock held for detached work, also after the layer has ended. The lock is released when
-/// the layer and all keepers are gone, or when the handler releases it early. Until then its
-/// handles report it as held.
+/// Keeps a lock held for detached work, which may outlive the layer's future. The lock is released
+/// when the layer and all keepers of the lock are gone, or when the handler releases it early.
+/// Until then every [`LockHandle`] for the lock reports it as held.
 #[derive(Debug)]
 struct Keeper(LockHandle);
 
@@ -23,24 +23,25 @@ impl Drop for Keeper {
     }
 }
 
-/// Keeps several locks held, with one keeper for each.
+/// The keepers of all locks under which detached work runs, one for each lock.
 pub(crate) struct Keepers(Vec<Keeper>);
 
 impl Keepers {
+    /// Creates a keeper for the lock of each handle.
+    ///
     /// # Errors
-    /// `Lost` if one of the locks was lost or released. Then none is kept.
-    /// Keeps the locks of these handles held.
+    /// `Lost` if one of these locks was lost or released. Then no lock is kept.
     pub(crate) fn of(handles: impl Iterator<Item = LockHandle>) -> Result<Self, LockError> {
         let keepers =
             handles.map(|handle| handle.held().add_keeper().map(|()| Keeper(handle.clone())));
         keepers.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Keeps all locks of the request held, except released locks, and lost locks under
-    /// [`OnLost::Continue`].
+    /// Creates a keeper for each lock of the request. Skips released locks, and lost locks under
+    /// [`OnLost::Continue`], because the work may continue without them.
     ///
     /// # Errors
-    /// `Lost` if a lock under [`OnLost::Stop`] was lost. Then none is kept.
+    /// `Lost` if a lock under [`OnLost::Stop`] was lost. Then no lock is kept.
     pub(crate) fn all_of(holds: &Arc<HoldRegistry>) -> Result<Self, LockError> {
         Self::of(LockHandle::all(holds).filter(|handle| handle.held().allows_work()))
     }
@@ -50,7 +51,7 @@ impl Keepers {
     }
 }
 
-/// A future that runs in a separate task, with the locks that are kept for it.
+/// A future to be run in a separate task, and the keepers of the locks under which it runs.
 pub(crate) struct Detached<F> {
     /// Declared first, so that it is dropped before the locks are released.
     future: F,
@@ -64,8 +65,8 @@ impl<F> Detached<F> {
 }
 
 impl<F: Future> Detached<F> {
-    /// Runs the future to the end. Returns `None` if a lock under [`OnLost::Stop`] was lost: then
-    /// the future is dropped.
+    /// Runs the future to completion, and returns the output. If a lock under [`OnLost::Stop`] is
+    /// lost first, drops the future and returns `None`.
     pub(crate) async fn finish(self) -> Option<F::Output> {
         let Self { future, keepers } = self;
         let stopping = keepers.0.iter().map(|keeper| &keeper.0);
@@ -79,9 +80,10 @@ impl<F: Future> Detached<F> {
 }
 
 /// Runs `future` in a separate task that keeps the locks of `keepers`, and returns the output.
+/// Never completes if the runtime shuts down first.
 ///
 /// # Errors
-/// `Lost` if the future was stopped because a lock was lost.
+/// `Lost` if `future` was stopped because a lock was lost.
 pub(crate) async fn detach<F>(future: F, keepers: Keepers) -> Result<F::Output, LockError>
 where
     F: Future + Send + 'static,

@@ -51,7 +51,7 @@ impl LockHandle {
         &self.request
     }
 
-    /// Returns the record of this lock in the registry.
+    /// Returns the record of this lock, with the guard and the key.
     pub(crate) fn held(&self) -> &HoldRecord {
         self.request.record_at(&self.location)
     }

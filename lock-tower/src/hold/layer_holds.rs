@@ -22,23 +22,23 @@ use crate::refusal::LockError;
 pub(crate) struct LayerHolds {
     config: Option<Arc<Config>>,
     holds: Option<Arc<HoldRegistry>>,
-    /// The layer's number within the request. The registry marks with it the locks that this layer
-    /// releases.
+    /// The number of this layer among the layers of the request. Each lock in `holds` is marked
+    /// with the number of the layer that releases it.
     layer: usize,
     log: Option<RequestLog>,
 }
 
 impl LayerHolds {
-    /// Creates the value for the layer with this number, whose locks are entered into the registry
-    /// `holds` later.
+    /// Creates the value for a `LockScopeLayer` with the number `layer`, still without locks.
+    /// Extractors and handlers add locks for this layer to `holds` later.
     pub(crate) fn new(config: &Arc<Config>, holds: &Arc<HoldRegistry>, layer: usize) -> Self {
         let config = Some(Arc::clone(config));
         let holds = Some(Arc::clone(holds));
         Self { config, holds, layer, log: None }
     }
 
-    /// Enters the acquired locks into the registry `holds`, under a new layer number. Returns the
-    /// handle of the last lock.
+    /// Adds the acquired locks to the registry `holds`, marked with a new layer number, so that
+    /// this value releases them. Returns the handle of the last lock.
     pub(crate) fn add(
         &mut self,
         acquired: AcquiredKeys,
@@ -56,8 +56,8 @@ impl LayerHolds {
         handle
     }
 
-    /// Closes the layer for locks acquired further inside: from now on they are refused. Takes over
-    /// the log of the locks acquired so far.
+    /// Ends the time during which extractors and handlers can acquire locks for this layer. Later
+    /// attempts are refused. Takes over the log that the registry kept until now.
     pub(crate) fn close(mut self) -> Self {
         let log = self.holds.as_ref().and_then(|holds| holds.close_scope(self.layer));
         self.log = self.log.take().or(log);
@@ -69,14 +69,14 @@ impl LayerHolds {
         self.log.get_or_insert_with(RequestLog::begin)
     }
 
-    /// Returns how long the request has waited for locks, and the number of waiters ahead when it
-    /// was queued, if it was queued. Returns `None` if it requested no lock.
+    /// Returns how long the request has waited for locks, and, if it was queued, the number of
+    /// waiters ahead at that moment. Returns `None` if the request needed no lock.
     pub(crate) fn waited(&self) -> Option<(Duration, Option<u64>)> {
         self.log.as_ref().map(|log| (log.waited(), log.position()))
     }
 
-    /// Records in the log that the request was served, or refused with this error. The log event is
-    /// emitted when this value is dropped.
+    /// Records in the log that the request was served if `refusal` is `None`, and otherwise that it
+    /// was refused with this error. The log event is emitted when this value is dropped.
     pub(crate) fn end(&mut self, refusal: Option<&LockError>) {
         self.log.iter_mut().for_each(|log| log.end(refusal));
     }
@@ -86,8 +86,8 @@ impl LayerHolds {
         self.any(|held| !held.is_released())
     }
 
-    /// Returns true if a lock is kept by this layer alone, so that it is free once the layer
-    /// releases it.
+    /// Returns true if this layer alone keeps a lock, without another guard or detached work, so
+    /// that the lock becomes free when the layer releases it.
     pub(crate) fn is_only_keeper(&self) -> bool {
         self.any(HoldRecord::ends_with_its_layer)
     }
@@ -106,17 +106,19 @@ impl LayerHolds {
         self.holds.as_ref().is_some_and(|holds| holds.count(self.layer, is) > 0)
     }
 
-    /// Returns a future that completes when a lock of this layer is lost. Returns `None` if the
-    /// layer does not stop work at a loss, or if all its locks are watched already. `is_first` is
-    /// true if none is watched yet.
+    /// Returns a future that completes when a lock of this layer is lost, and arranges that the
+    /// task of `cx` is woken when a lock is added. Returns `None` if the layer does not stop work
+    /// at a loss, or if the caller already watches all locks. `is_first` is true if the caller
+    /// watches no lock yet.
     pub(crate) fn watch(&self, is_first: bool, cx: &Context<'_>) -> Option<Loss> {
         let holds = self.holds.as_ref().filter(|_| self.stops_on_loss())?;
         let is_unwatched = holds.is_unwatched(self.layer, is_first, cx);
         is_unwatched.then(|| Loss::of_layer(holds, self.layer))
     }
 
-    /// Begins to release all locks of this layer, and returns a future for the end of the release.
-    /// Returns `None` if the response does not wait for the release.
+    /// Begins to release all locks of this layer, and returns a future that completes at the end of
+    /// the release. Returns `None` if the response does not wait for the release: under
+    /// `release_in_background`, or if the request has no locks.
     pub(crate) fn release(&mut self) -> Option<Releasing> {
         let guards = self.holds.take()?.remove_layer(self.layer);
         let is_awaited = !self.config.as_ref()?.release_in_background;

@@ -19,7 +19,8 @@ use crate::hold::registry::HoldRegistry;
 pub(crate) struct Loss {
     #[pin]
     first: Option<Watch>,
-    /// The watches of all further locks, in boxes because requests with several keys are rare.
+    /// The watches of all locks after the first. Each is in a box, at the cost of an allocation,
+    /// because requests with several keys are rare.
     rest: Vec<Pin<Box<Watch>>>,
 }
 
@@ -32,7 +33,7 @@ struct Watch {
 }
 
 impl Loss {
-    /// Watches the locks of these handles, except released locks.
+    /// Creates a future for the loss of a lock of these handles. Released locks are not watched.
     pub(crate) fn new(handles: impl Iterator<Item = LockHandle>) -> Self {
         let mut watches = handles.filter_map(|handle| {
             let lost = handle.held().with_guard(LockGuard::lost_owned).ok()?;
@@ -41,7 +42,7 @@ impl Loss {
         Self { first: watches.next(), rest: watches.map(Box::pin).collect() }
     }
 
-    /// Watches the locks that the layer with this number keeps.
+    /// Creates a future for the loss of a lock that the layer with the number `layer` releases.
     pub(crate) fn of_layer(holds: &Arc<HoldRegistry>, layer: usize) -> Self {
         Self::new(LockHandle::all(holds).filter(|handle| handle.held().layer == layer))
     }

@@ -11,17 +11,18 @@ use lockcore::Acquire;
 
 use crate::refusal::LockError;
 
-/// The number of requests on a connection that wait for a lock.
+/// The number of requests that wait for a lock, counted over one connection and shared by these
+/// requests.
 pub(crate) type Waiters = Arc<AtomicUsize>;
 
 /// A request's slot among the waiting requests on its connection. It is occupied once the request
 /// is queued, and free again when this value is dropped.
 pub(crate) struct Place {
     waiters: Waiters,
-    /// The number of requests on the connection that may wait.
+    /// The maximum number of requests on the connection that may wait at the same time.
     limit: usize,
     /// A future that completes when the current acquire is queued on the store; `None` before the
-    /// first poll.
+    /// first poll and between two acquires.
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
     /// True if `waiters` includes this request.
     is_counted: bool,
@@ -32,8 +33,9 @@ impl Place {
         Self { waiters, limit, queued: None, is_counted: false }
     }
 
-    /// Counts the request among the waiters once it is queued. Ready, with the refusal, if the
-    /// connection's limit has been reached by then; pending otherwise.
+    /// Adds the request to `waiters` once `acquire` is queued on the store. There is no success
+    /// value: the result is pending while the request may wait, and ready with the refusal if the
+    /// connection's limit was already reached.
     pub(crate) fn poll(&mut self, acquire: &Acquire, cx: &mut Context<'_>) -> Poll<LockError> {
         if self.is_counted {
             return Poll::Pending;
@@ -51,7 +53,8 @@ impl Place {
         }
     }
 
-    /// Stops watching an acquire that has ended. The slot stays occupied.
+    /// Stops watching an acquire that has completed, so that the next acquire of the request can be
+    /// watched. The slot stays occupied.
     pub(crate) fn end_acquire(&mut self) {
         self.queued = None;
     }

@@ -15,9 +15,10 @@ use crate::refusal::LockError;
 /// A lock that a request holds or has released, shared by the layer, the handles and detached work.
 #[derive(Debug)]
 pub(crate) struct HoldRecord {
-    /// The number, within the request, of the layer that releases this lock.
+    /// The number of the layer that releases this lock. The registry numbers the layers of a
+    /// request from 1.
     pub(crate) layer: usize,
-    /// The position of this lock among all locks of the request: later locks have higher numbers.
+    /// The position of this lock in the order in which the request acquired locks, from 1.
     pub(crate) number: usize,
     pub(crate) key: LockKey,
     pub(crate) demand: Demand,
@@ -33,10 +34,11 @@ pub(crate) struct HoldRecord {
 
 #[derive(Debug)]
 enum RecordState {
-    /// The lock is held. `keepers` counts the layer and detached work: the guard is released with
-    /// the last of them.
+    /// The lock is held. `keepers` is the number of owners for which it stays held: the layer, and
+    /// each detached task. The guard is released with the last keeper.
     Held { guard: LockGuard, keepers: usize },
-    /// The lock was released. Contains the last deadline of the guard.
+    /// The lock was released. Contains the time until which it was certainly held, as the guard
+    /// last reported.
     Released(Instant),
 }
 
@@ -60,8 +62,8 @@ impl HoldRecord {
         self.key == *key && self.locks.node() == locks.node() && !self.is_released()
     }
 
-    /// Calls `read` with the guard and returns its result. If the lock was released, returns its
-    /// last deadline as `Err`.
+    /// Calls `read` with the guard, and returns the result of `read`. If the lock was released,
+    /// returns as `Err` the time until which it was certainly held.
     pub(crate) fn with_guard<T>(&self, read: impl FnOnce(&LockGuard) -> T) -> Result<T, Instant> {
         match &*self.state() {
             RecordState::Held { guard, .. } => Ok(read(guard)),
@@ -95,7 +97,8 @@ impl HoldRecord {
         self.with_guard(|guard| self.on_lost == OnLost::Stop || !guard.is_lost()).unwrap_or(false)
     }
 
-    /// Adds a keeper: detached work, for which the lock stays held.
+    /// Adds a keeper, so that the lock stays held for detached work until
+    /// [`remove_keeper`](Self::remove_keeper).
     ///
     /// # Errors
     /// `Lost` if the lock was lost or released.

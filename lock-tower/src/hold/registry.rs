@@ -46,14 +46,16 @@ pub(crate) type Location = Option<Arc<HoldRecord>>;
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// All locks after the first.
+    /// All locks after the first, in the order of acquisition. Adding a lock removes released
+    /// locks.
     later: Vec<Arc<HoldRecord>>,
-    /// The number of layers counted so far, which is also the number of the latest layer.
+    /// The number of layers that have registered for the request so far. The latest layer has this
+    /// number.
     layers: usize,
     /// The number of locks that the request has acquired so far, including released locks.
     acquired: usize,
-    /// The open layers (`LockScopeLayer`), for which extractors and handlers can still acquire
-    /// locks.
+    /// The `LockScopeLayer`s of the request whose response is not ready yet. Extractors and
+    /// handlers can acquire locks only for these layers.
     scopes: Vec<LayerScope>,
 }
 
@@ -62,7 +64,7 @@ struct RegistryState {
 #[derive(Debug)]
 struct LayerScope {
     layer: usize,
-    /// The log of the request; `None` until a lock is requested.
+    /// The data for the request's log event; `None` until a lock is requested.
     log: Option<RequestLog>,
     /// The waker of the layer's future, which has to watch each added lock; `None` until the future
     /// is pending.
@@ -72,14 +74,16 @@ struct LayerScope {
 }
 
 impl HoldRegistry {
-    /// Counts another layer of the request, and returns the number of this layer.
+    /// Registers another layer of the request, and returns the number of this layer: 1 for the
+    /// first.
     pub(crate) fn add_layer(&self) -> usize {
         let mut inner = self.lock();
         inner.layers += 1;
         inner.layers
     }
 
-    /// Opens a scope: a layer whose locks are acquired further inside. Returns the layer's number.
+    /// Registers a `LockScopeLayer`, for which extractors and handlers can acquire locks until
+    /// [`close_scope`](Self::close_scope). Returns the layer's number.
     pub(crate) fn open_scope(&self) -> usize {
         let layer = self.add_layer();
         let scope = LayerScope { layer, log: None, waker: None, is_unwatched: false };
@@ -105,14 +109,15 @@ impl HoldRegistry {
         Some(())
     }
 
-    /// Adds a granted lock, to be released by this layer.
+    /// Adds a granted lock that the layer with the number `layer` releases, and returns where the
+    /// lock's record is stored.
     pub(crate) fn add(&self, layer: usize, granted: Granted, config: &Config) -> Location {
         self.insert(&mut self.lock(), layer, granted, config)
     }
 
-    /// Adds granted locks to this layer's scope, and wakes the layer's future to watch them.
-    /// Returns `None` if the scope is closed: then the guards are dropped, which releases the
-    /// locks.
+    /// Adds granted locks to this layer's scope, wakes the layer's future to watch them, and
+    /// returns where the records are stored. Returns `None` if the scope is closed: then the guards
+    /// are dropped, which releases the locks.
     pub(crate) fn add_all(
         &self,
         layer: usize,
@@ -146,9 +151,11 @@ impl HoldRegistry {
     }
 
     /// Returns true if this layer has locks that the layer's future does not watch yet, and marks
-    /// them as watched. Stores the task's waker, which is woken when another lock is added. A layer
-    /// without a scope (`HttpLockLayer`) adds all locks before it watches any, so the method then
-    /// returns `is_first`.
+    /// them as watched, because the caller watches them from now on. Also stores the task's waker,
+    /// which is woken when another lock is added.
+    ///
+    /// A layer without a scope (`HttpLockLayer`) adds all locks before it watches any, so for such
+    /// a layer the method returns `is_first`, which is true at the first watch.
     pub(crate) fn is_unwatched(&self, layer: usize, is_first: bool, cx: &Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let mut inner = self.lock();
@@ -161,7 +168,6 @@ impl HoldRegistry {
         is_unwatched
     }
 
-    /// Returns the record at this location.
     pub(crate) fn record_at<'a>(&'a self, location: &'a Location) -> &'a HoldRecord {
         match location {
             Some(held) => held,
@@ -185,8 +191,9 @@ impl HoldRegistry {
         all.filter(|held| held.layer == layer && is(held)).count()
     }
 
-    /// Removes this layer as a keeper of its locks. Returns the guards of the locks that nothing
-    /// else keeps, so that the caller releases them.
+    /// Removes this layer from the keepers of each of its locks. Returns the guards of the locks
+    /// without another keeper, so that the caller releases them. The others stay held for detached
+    /// work.
     pub(crate) fn remove_layer(&self, layer: usize) -> impl Iterator<Item = LockGuard> + use<> {
         let is_own = |held: &&HoldRecord| held.layer == layer;
         let first = self.first.get().filter(is_own).and_then(HoldRecord::remove_keeper);

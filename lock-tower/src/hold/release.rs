@@ -23,15 +23,16 @@ pub(crate) enum Lasted {
     NotToTheEnd,
 }
 
-/// Completes when all locks are released, or after [`LIMIT`]. The releases continue even if this
-/// future is dropped.
+/// Waits until all locks of a layer are released, but at most for [`LIMIT`], and returns whether
+/// they were held until then. The releases continue even if this future is dropped.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Releasing {
     first: Option<Release>,
     rest: Vec<Release>,
     lasted: Lasted,
-    /// The timer that ends this wait after [`LIMIT`]; `None` until it is started.
+    /// The timer that ends this wait after [`LIMIT`]; `None` before the first poll that has to
+    /// wait, and outside a tokio runtime.
     #[pin]
     limit: Option<Sleep>,
 }

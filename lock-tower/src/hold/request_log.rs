@@ -6,23 +6,27 @@ use tokio::time::Instant;
 
 use crate::refusal::LockError;
 
-/// The outcome of a request served without its lock, under `fail_open` in an outage.
+/// The `outcome` of a request that is served without its lock, because the layer is set to
+/// `fail_open` and the store is unavailable.
 const UNLOCKED: &str = "unlocked";
 
-/// The times and the outcome of one request. Dropping this value emits the event, so that every
-/// outcome is logged, a dropped request included.
+/// The data of the log event for a request that needs a lock: times, position, fencing token and
+/// outcome. Dropping this value emits the event, so that every outcome is logged, a dropped request
+/// included.
 ///
 /// The event does not contain the key: lockcore's own events do, and can redact it. The fencing
 /// token in both kinds of events connects them.
 #[derive(Debug)]
 pub(crate) struct RequestLog {
-    /// When the request first needed a lock.
+    /// When the request first needed a lock. The first wait is measured from this time.
     asked: Instant,
     /// The time waited for all locks; `None` until the first wait is over.
     waited: Option<Duration>,
-    /// The time and the fencing token of the first grant.
+    /// The time and the fencing token of the first grant; `None` before. The event's `hold_ms` is
+    /// measured from this time.
     granted: Option<(Instant, u64)>,
     /// The number of waiters ahead when the request was queued; for several locks, the largest.
+    /// `None` if the request was never queued.
     position: Option<u64>,
     /// How the request ended, as the event reports it: `cancelled` until the request is served or
     /// refused.
@@ -70,16 +74,16 @@ impl RequestLog {
         self.waited.unwrap_or_else(|| self.asked.elapsed())
     }
 
-    /// Records that the request was served, or refused with this error. A request served without
-    /// its lock stays recorded as such.
+    /// Records the outcome: `served` if `refusal` is `None`, and otherwise the code of the error's
+    /// cause. The outcome of a request served without its lock stays `unlocked`.
     pub(crate) fn end(&mut self, refusal: Option<&LockError>) {
         if self.outcome != UNLOCKED {
             self.outcome = refusal.map_or("served", |error| error.cause().code());
         }
     }
 
-    /// Records and logs that the request is served without the lock, under `fail_open` in an
-    /// outage.
+    /// Records that the request is served without its lock, under `fail_open` in an outage, and
+    /// logs a warning with the `error` of the store.
     pub(crate) fn unlocked(&mut self, error: &LockError) {
         self.outcome = UNLOCKED;
         tracing::warn!(%error, "serving a request without its lock");

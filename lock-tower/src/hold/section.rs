@@ -45,7 +45,8 @@ type WorkStep<W> = Step<<W as Work>::More, Result<<W as Work>::Output, <W as Wor
 pub(crate) type PollStep<W> = Poll<WorkStep<W>>;
 type PollEnd<W> = Poll<Step<<W as Work>::More, End<<W as Work>::Output, <W as Work>::Error>>>;
 
-/// A step of the work: an intermediate result, or the end.
+/// The result of a poll of the work: an intermediate result, after which the work continues, or the
+/// final result.
 pub(crate) enum Step<M, T> {
     More(M),
     End(T),
@@ -64,7 +65,7 @@ where
     }
 }
 
-/// How a section ended.
+/// The result of a finished section, and the locks that are still held afterwards.
 pub(crate) struct End<T, E> {
     pub(crate) result: Result<T, Failure<E>>,
     /// The layer's log, and its locks if they outlive the result. The log is not finished yet,
@@ -93,10 +94,12 @@ impl<T, E> End<T, E> {
 pub(crate) struct Section<W: Work> {
     #[pin]
     state: SectionState<W>,
-    /// Completes when a lock is lost; `None` until the work has been pending once.
+    /// Completes when a lock of the layer is lost; `None` until the work has been pending once, and
+    /// if the layer is set to continue at a loss.
     #[pin]
     loss: Option<Loss>,
-    /// Returns true if the locks stay held after this output, until the end of a response body.
+    /// Returns true if the locks stay held after the work with this output, until the end of a
+    /// response body. A plain function pointer is enough, because nothing is captured.
     outlives: fn(&W::Output, &LayerHolds) -> bool,
 }
 
@@ -106,8 +109,8 @@ enum SectionState<W: Work> {
     Running {
         #[pin]
         work: W,
-        /// The locks under which the work runs. Declared after the work, so that the work is
-        /// dropped before the locks are released.
+        /// The locks under which the work runs; `None` once they are taken at the end. Declared
+        /// after the work, so that the work is dropped before the locks are released.
         layer_holds: Option<LayerHolds>,
     },
     Releasing {
@@ -162,8 +165,9 @@ impl<W: Work> Section<W> {
         }
     }
 
-    /// Ends the section after the work has ended or a lock was lost. Returns the end if it is final
-    /// already; `None` if the section must first wait for the release.
+    /// Drops the work, and begins to release the locks unless they outlive the `result`. Returns
+    /// the end of the section if nothing is left to wait for. Returns `None` if the section must
+    /// first wait for the release.
     fn end(
         mut self: Pin<&mut Self>,
         result: Result<W::Output, Failure<W::Error>>,
@@ -183,8 +187,8 @@ impl<W: Work> Section<W> {
         None
     }
 
-    /// Drops the work, and returns the locks, which are released when dropped. Returns `None` if
-    /// the work has ended already.
+    /// Drops the work, and returns the locks, which are released when the returned value is
+    /// dropped. Returns `None` if the work has ended already.
     pub(crate) fn close(self: Pin<&mut Self>) -> Option<LayerHolds> {
         let mut this = self.project();
         let SectionProjection::Running { layer_holds, .. } = this.state.as_mut().project() else {
@@ -197,7 +201,8 @@ impl<W: Work> Section<W> {
     }
 }
 
-/// Polls the work. The step is `None` if a lost lock stops the work, or invalidates the result.
+/// Polls the work, and checks the locks before and afterwards. Ready with `None` if a lost lock
+/// stops the work, or makes a successful result invalid.
 fn poll_work<W: Work>(
     work: Pin<&mut W>,
     layer_holds: &LayerHolds,
