@@ -46,15 +46,16 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
         self.builder().layer(crate::HttpLockLayer::permits(locks, key, limit))
     }
 
-    /// Adds a [`LockScopeLayer`](crate::LockScopeLayer), which keeps the locks that extractors and
-    /// handlers acquire from `locks`.
+    /// Adds a [`LockScopeLayer`](crate::LockScopeLayer). Extractors and handlers behind this layer
+    /// acquire locks from `locks`, and the layer keeps these locks until the response.
     #[cfg(feature = "http")]
     fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<crate::LockScopeLayer, L>> {
         self.builder().layer(crate::LockScopeLayer::new(locks))
     }
 
-    /// Adds a [`DetachLayer`](crate::DetachLayer), which finishes a handler under a lock even if
-    /// the client disconnects. Call this method after the method that adds the lock.
+    /// Adds a [`DetachLayer`](crate::DetachLayer), so that a handler with a lock finishes even if
+    /// the client disconnects. Call this method after the method that adds the lock, because the
+    /// layer must be inside the lock.
     #[cfg(feature = "http")]
     fn detach(self) -> ServiceBuilder<Stack<crate::DetachLayer, L>> {
         self.builder().layer(crate::DetachLayer::new())

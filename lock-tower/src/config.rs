@@ -6,8 +6,8 @@ use lockcore::Locks;
 
 use crate::options::Options;
 
-/// What a layer does with a running handler when its lock is lost, so that the store may grant the
-/// lock to another request.
+/// What a layer does with a running handler whose lock is lost. After the loss, the store may grant
+/// the lock to another request while the handler still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLost {
     /// The handler is dropped at the current await point, and the request is refused
@@ -20,7 +20,7 @@ pub enum OnLost {
     Continue,
 }
 
-/// The settings that all kinds of layers have. The services made by a layer share them.
+/// The settings that all kinds of layers have. Each service shares them with its requests.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) locks: Locks,
@@ -61,7 +61,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Defines the setters that all layers have, for a type with a field `config`.
+/// Defines the setters that all layers have. The type needs a field `config` of type [`Config`].
 macro_rules! options {
     () => {
         lockcore::option_setters! { options:
@@ -71,7 +71,7 @@ macro_rules! options {
             /// extractor and each [`RequestLocks::lock`](crate::RequestLocks::lock) has a separate
             /// wait.
             wait,
-            /// Lets requests wait for their locks without a time limit, instead of for the
+            /// Lets requests wait for their locks without a time limit, instead of at most for the
             /// [`wait`](Self::wait). Clients that disconnect still leave the queue, and the queue
             /// limit still refuses requests.
             wait_forever,
@@ -80,8 +80,8 @@ macro_rules! options {
             /// ([`Cause::Unavailable`](crate::Cause::Unavailable), 503), and further requests are
             /// refused at once until the store responds again. The [wait](Self::wait) also limits
             /// this time. The default is the [request
-            /// timeout](lockcore::LocksBuilder::request_timeout), 2 s; over Sentinel and on a Redis
-            /// Cluster at least 8 s, because a failover may help. See
+            /// timeout](lockcore::LocksBuilder::request_timeout), 2 s. Over Sentinel and on a Redis
+            /// Cluster it is at least 8 s, so that the store can fail over in the meantime. See
             /// [`LockOptions::store_wait`](lockcore::LockOptions::store_wait).
             store_wait,
             /// Sets how long the lock stays held after this process has died. While the process
@@ -187,11 +187,12 @@ macro_rules! fail_open {
         /// [`store_wait`](Self::store_wait). Once the store has been unavailable for this time,
         /// further requests are served at once.
         ///
-        /// A server that is still loading its data is unavailable in this sense. So is the store if
-        /// fewer replicas acknowledge a grant than
-        /// [`require_replicas`](lockcore::LocksBuilder::require_replicas) demands: do not combine
-        /// the two options. With [`require_fsync`](lockcore::LocksBuilder::require_fsync) each
-        /// request is refused as misconfigured (500).
+        /// The option also applies while a server is loading its data, and if fewer replicas
+        /// acknowledge a grant than [`require_replicas`](lockcore::LocksBuilder::require_replicas)
+        /// demands. Do not combine it with `require_replicas`, because requests would then be
+        /// served without the lock when replicas fail. With
+        /// [`require_fsync`](lockcore::LocksBuilder::require_fsync) each request is refused as
+        /// misconfigured (500).
         ///
         /// All other errors still refuse the request, so that no client can choose to be served
         /// without the lock: a key of another type under the lock name, a missing permission, a
