@@ -27,7 +27,7 @@ pub struct LockBody<B: Body> {
 
 #[pin_project(project = LockBodyProjection)]
 enum LockBodyKind<B: Body> {
-    /// The body of a refusal; `None` if it is empty, or has been taken.
+    /// The body of a refusal; `None` if the body is empty, or has been sent.
     Refusal(Option<Bytes>),
     /// The body of the inner service, without a lock.
     Open(#[pin] B),

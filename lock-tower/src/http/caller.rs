@@ -11,7 +11,8 @@ use crate::key::Keys;
 pub(crate) struct Caller {
     /// When each wait of the request ends at the latest; `None` if the caller states no deadline.
     pub(crate) deadline: Option<Instant>,
-    /// The caller's trace, which labels the request's locks instead of the layer's label.
+    /// The caller's trace context, used as the label of the request's locks instead of the layer's
+    /// label; `None` if the layer ignores it, or the request states none.
     pub(crate) trace: Option<TraceParent>,
 }
 
@@ -29,8 +30,8 @@ impl Caller {
     }
 }
 
-/// Returns the trace context in the header `traceparent`; `None` if the header is missing, invalid
-/// or repeated.
+/// Returns the trace context, with the ids of the caller's trace and span, from the header
+/// `traceparent`; `None` if the header is missing, invalid or repeated.
 pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
     let mut values = headers.get_all("traceparent").iter();
     let (value, None) = (values.next()?, values.next()) else { return None };

@@ -56,7 +56,7 @@ pub struct PerConnection<S> {
 }
 
 impl<S> PerConnection<S> {
-    /// Creates a maker of services that serves each connection with a clone of `inner`.
+    /// Creates a value that serves each connection with a clone of `inner`.
     pub fn new(inner: S) -> Self {
         Self { inner }
     }

@@ -18,10 +18,11 @@ pub struct Deadline(pub Instant);
 pub enum DeadlineSource {
     /// The header `grpc-timeout` in gRPC format: `100m` is 100 ms.
     GrpcTimeout,
-    /// The header `x-envoy-expected-rq-timeout-ms`, which Envoy adds to forwarded requests.
+    /// The header `x-envoy-expected-rq-timeout-ms`, with which the proxy Envoy states how many
+    /// milliseconds it waits for the response.
     Envoy,
-    /// A header with the time left in whole milliseconds, as 1 to 8 digits. Other values are
-    /// ignored.
+    /// A header that states how long the caller still waits for the response, in whole
+    /// milliseconds, as 1 to 8 digits. Other values are ignored.
     Header(HeaderName),
     /// A [`Deadline`] in the request's extensions.
     Extension,
@@ -63,8 +64,8 @@ fn millis(text: &str) -> Option<Duration> {
     digits(text).map(Duration::from_millis)
 }
 
-/// Parses a number of 1 to 8 digits, the maximum of gRPC: as milliseconds, up to about 28 hours.
-/// Returns `None` for other texts.
+/// Parses a number of 1 to 8 ASCII digits; returns `None` for all other texts. More digits are not
+/// allowed in gRPC timeouts. As milliseconds, the maximum is about 28 hours.
 fn digits(text: &str) -> Option<u64> {
     let is_number = (1..=8).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()

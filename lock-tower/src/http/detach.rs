@@ -14,8 +14,8 @@ use crate::hold::detach::{Detached, Keepers, ended};
 use crate::http::request_locks::holds;
 use crate::inner::inner;
 
-/// Finishes a handler that runs under a lock even if the client disconnects. Put it *inside* an
-/// [`HttpLockLayer`](crate::HttpLockLayer).
+/// Lets a handler that holds a lock finish, even if the client disconnects. Put this layer *inside*
+/// an [`HttpLockLayer`](crate::HttpLockLayer).
 ///
 /// Servers drop a handler when the client disconnects, so a handler with two writes may do only the
 /// first. With this layer a request with a lock runs in a separate task, and holds the lock until
@@ -56,7 +56,7 @@ pub struct DetachLayer {
 }
 
 impl DetachLayer {
-    /// Creates the layer.
+    /// Creates the layer, which has no options.
     pub fn new() -> Self {
         Self::default()
     }
@@ -70,7 +70,7 @@ impl<S> Layer<S> for DetachLayer {
     }
 }
 
-/// A service that finishes its handlers under a lock even if the client disconnects; made by
+/// A service that lets handlers with a lock finish, even if the client disconnects; made by
 /// [`DetachLayer`].
 #[derive(Debug, Clone)]
 pub struct Detach<S> {
@@ -107,7 +107,8 @@ where
     }
 }
 
-/// The response future for [`Detach`].
+/// The response future for [`Detach`]. If the handler is stopped because a lock is lost, this
+/// future stays pending: the outer lock layer then refuses the request and drops the future.
 ///
 /// # Cancel safety
 /// Once polled, a handler under a lock runs to completion even if this future is dropped.

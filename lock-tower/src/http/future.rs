@@ -95,9 +95,10 @@ where
     }
 }
 
-/// Reads the body of a waiting request, so that a disconnect is detected and the connection's
-/// window stays free. Ready, with the refusal, if the body is too large to be read ahead, or has
-/// failed; pending otherwise.
+/// Reads the body of a request that waits for a lock, so that a disconnect is detected and the
+/// connection's window stays free. There is no success value: the result is pending while the
+/// request may wait, and ready with the refusal if the body is too large to be read ahead, or has
+/// failed.
 fn poll_ahead<B: Body>(
     request: &mut Request<RequestBody<B>>,
     response_options: &ResponseOptions,

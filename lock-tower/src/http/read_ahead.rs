@@ -39,20 +39,22 @@ use tokio::time::Sleep;
 
 use crate::refusal::LockError;
 
-/// How long a request whose body exceeds the bounds may wait before it is refused. The store
-/// usually grants a free lock within this time, so a large upload that need not wait is not
-/// refused.
+/// How long a request whose body exceeds the memory bounds may still wait for the lock before it is
+/// refused. The store usually grants a free lock within this time, so a large upload that need not
+/// wait is not refused.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The bytes of memory counted for each piece in addition to the data, and for each trailer in
-/// addition to its name and value.
+/// The bytes that count toward the memory bounds for each [`Piece`], in addition to the data,
+/// and for each trailer, in addition to its name and value. An estimate of the memory for
+/// bookkeeping.
 const OVERHEAD: usize = 128;
 
-/// The size in bytes up to which pieces of data are merged.
+/// The maximum size, in bytes, of a buffer to which the data of a further frame is appended. Larger
+/// data starts a new buffer, which costs [`OVERHEAD`].
 const MERGED: usize = 16 << 10;
 
-/// The bytes that each request may buffer without taking from the layer's total; as many as the
-/// default stream window.
+/// The bytes of memory that the body of each request may take before it counts toward the layer's
+/// total. About the default flow-control window of an HTTP/2 stream.
 const SHARE: usize = 64 << 10;
 
 /// How much memory, in bytes, the bodies of waiting requests may take.
@@ -65,7 +67,8 @@ pub(crate) struct ReadBounds {
     total: Arc<Total>,
 }
 
-/// The memory, in bytes, that all requests of a layer may take and take now.
+/// The memory, in bytes, that the bodies of all waiting requests of a layer may take (`limit`) and
+/// take now (`used`). The first [`SHARE`] bytes of each request are not included.
 #[derive(Debug)]
 struct Total {
     limit: usize,
@@ -100,8 +103,8 @@ pub(crate) enum Beyond {
 }
 
 impl Beyond {
-    /// Returns what happens in this HTTP version: [`Refuse`](Self::Refuse) from HTTP/2 on, because
-    /// requests share the connection, and [`Stop`](Self::Stop) before.
+    /// Returns [`Refuse`](Self::Refuse) from HTTP/2 on, because requests share the connection, and
+    /// [`Stop`](Self::Stop) for earlier versions.
     pub(crate) fn of(version: Version) -> Self {
         if version >= Version::HTTP_2 { Self::Refuse } else { Self::Stop }
     }
@@ -115,7 +118,7 @@ enum Piece<E> {
 }
 
 impl<E> Piece<E> {
-    /// Returns how many bytes of memory are counted for this piece.
+    /// Returns how many bytes this piece counts toward the memory bounds.
     fn cost(&self) -> usize {
         OVERHEAD
             + match self {
@@ -130,19 +133,21 @@ fn header_cost((name, value): (&HeaderName, &HeaderValue)) -> usize {
     OVERHEAD + name.as_str().len() + value.len()
 }
 
-/// A request body, with the part that was read ahead of the handler.
+/// A request body that is read into memory while the request waits for a lock, and read by the
+/// handler later.
 pub(crate) struct ReadAhead<B: Body> {
-    /// The part that was read ahead and has not been read by the handler.
+    /// The parts that were read ahead and that the handler has not read yet, in order.
     pieces: VecDeque<Piece<B::Error>>,
     /// The part of the body that is not read yet; `None` once the body has ended.
     rest: Option<Pin<Box<B>>>,
     bounds: ReadBounds,
     beyond: Beyond,
-    /// The bytes of memory counted for `pieces`.
+    /// The bytes that `pieces` count toward the memory bounds.
     used: usize,
-    /// True if the last piece exceeded the total of the layer.
+    /// True if adding the last piece exceeded the layer's total. Then nothing more is read ahead
+    /// until the handler has read a piece.
     is_full: bool,
-    /// The timer for [`GRACE`]; `None` until the body exceeds the bounds.
+    /// The timer for [`GRACE`]; `None` until the body exceeds the memory bounds.
     grace: Option<Pin<Box<Sleep>>>,
 }
 
@@ -154,8 +159,10 @@ impl<B: Body> ReadAhead<B> {
         Self { pieces, rest, bounds, beyond, used: 0, is_full: false, grace: None }
     }
 
-    /// Reads all available frames, within the bounds. Ready, with the refusal, if the body exceeds
-    /// the bounds or has failed; pending otherwise, even when everything has been read.
+    /// Reads frames into memory until no more is available, the memory bounds are reached, or the
+    /// body has ended. There is no success value: the result is pending while the request may wait,
+    /// even if the whole body has been read. It is ready with the refusal if the body has failed,
+    /// or has exceeded the bounds for [`GRACE`] under [`Beyond::Refuse`].
     pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<LockError> {
         let refusal = loop {
             if let Some(Piece::Failure(_)) = self.pieces.back() {
@@ -194,8 +201,8 @@ impl<B: Body> ReadAhead<B> {
         Poll::Ready(refusal)
     }
 
-    /// Returns the next frame for the handler: first the pieces read ahead, then the rest of the
-    /// body.
+    /// Returns the next frame for the handler: first the pieces that were read ahead, then frames
+    /// directly from the body.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -215,8 +222,9 @@ impl<B: Body> ReadAhead<B> {
         }
     }
 
-    /// Returns the number of pieces read ahead, and true if the body has not ended. The values
-    /// change whenever a frame arrives or the body ends.
+    /// Returns the number of pieces read ahead, and true if the body has not ended. `SharedBody`
+    /// compares these values before and after a poll: if they differ, the handler has something to
+    /// read.
     pub(crate) fn progress(&self) -> (usize, bool) {
         (self.pieces.len(), self.rest.is_some())
     }
@@ -280,8 +288,8 @@ impl<B: Body> ReadAhead<B> {
         self.pieces.push_back(piece);
     }
 
-    /// Sets the bytes of memory counted for this body. Only the bytes beyond the share are added to
-    /// the layer's total.
+    /// Sets `used`. Only the bytes above [`SHARE`] are added to the layer's total, and `is_full` is
+    /// set if the total then exceeds its limit.
     fn set_used(&mut self, used: usize) {
         let before = self.used.saturating_sub(SHARE);
         let after = used.saturating_sub(SHARE);

@@ -30,9 +30,9 @@ enum RequestBodyKind<B: Body> {
     Open(#[pin] B),
     /// The layer reads the body ahead, before it calls the inner service.
     Ahead(Box<ReadAhead<B>>),
-    /// A lock wait in an extractor or handler may read the body ahead of the handler.
+    /// The handler reads the body, and a lock wait in an extractor or handler may read it ahead.
     Shared(Reading<B>),
-    /// A placeholder while the kind changes.
+    /// A placeholder while [`poll_ahead`](RequestBody::poll_ahead) replaces `Open` with `Ahead`.
     Moving,
 }
 
@@ -41,8 +41,8 @@ impl<B: Body> RequestBody<B> {
         Self { kind: RequestBodyKind::Open(body) }
     }
 
-    /// Creates a body that a lock wait in an extractor or handler can read ahead, and a handle for
-    /// doing so.
+    /// Creates a body that can be read ahead while an extractor or handler waits for a lock. The
+    /// second value is the same body, for the code that waits.
     pub(crate) fn shared(
         body: B,
         bounds: &ReadBounds,
@@ -54,8 +54,9 @@ impl<B: Body> RequestBody<B> {
         (Self { kind: RequestBodyKind::Shared(Reading(Arc::clone(&shared))) }, shared)
     }
 
-    /// Reads all available frames, within the bounds. Ready, with the refusal, if the body exceeds
-    /// the bounds or has failed; pending otherwise.
+    /// Reads the body into memory while the request waits. There is no success value: the result is
+    /// pending while the request may wait, and ready with the refusal if the body exceeds the
+    /// `bounds` or has failed. Does nothing for a body made by [`shared`](Self::shared).
     pub(crate) fn poll_ahead(
         &mut self,
         bounds: &ReadBounds,
@@ -75,8 +76,8 @@ impl<B: Body> RequestBody<B> {
     }
 }
 
-/// A body that the handler reads, and that a lock wait in the same request reads ahead of the
-/// handler.
+/// A request body with two readers: the handler, and a lock wait in the same request, which reads
+/// ahead of the handler.
 pub(crate) struct SharedBody<B: Body>(Mutex<SharedBodyState<B>>);
 
 struct SharedBodyState<B: Body> {
@@ -86,20 +87,21 @@ struct SharedBodyState<B: Body> {
     waiting: Vec<Waker>,
 }
 
-/// Access to a shared body of any type, for reading ahead.
+/// A [`SharedBody`] of any body type, as used by code that waits for a lock.
 pub(crate) trait PollAhead: Send + Sync {
-    /// Reads all available frames, within the bounds. Ready, with the refusal, if the body exceeds
-    /// the bounds or has failed; pending otherwise.
+    /// Reads the body into memory while the request waits. There is no success value: the result is
+    /// pending while the request may wait, and ready with the refusal if the body exceeds the
+    /// memory bounds or has failed.
     fn poll_ahead(&self, cx: &mut Context<'_>) -> Poll<LockError>;
 
-    /// Ends reading ahead: the caller no longer polls the body, so all waiting readers are woken to
-    /// poll it themselves.
+    /// Ends reading ahead. Called at the end of a lock wait: the caller no longer polls the body,
+    /// so all waiting readers are woken to poll it themselves.
     fn leave(&self);
 }
 
 impl<B: Body> SharedBody<B> {
-    /// Polls the body with `poll`, which also returns true if the body has changed: then the other
-    /// readers are woken.
+    /// Polls the body with `poll`, and returns the first value of its result. If the second value
+    /// is true, the body has changed, so the other waiting readers are woken.
     fn poll<T>(
         &self,
         cx: &mut Context<'_>,

@@ -46,19 +46,22 @@ pub struct RequestLocks {
     scope: Arc<Scope>,
 }
 
-/// What a [`LockScopeLayer`](crate::LockScopeLayer) provides for one request.
+/// The state of one request behind a [`LockScopeLayer`](crate::LockScopeLayer), shared by the
+/// clones of its [`RequestLocks`]: the layer's options, and the caller, body and locks of the
+/// request.
 pub(crate) struct Scope {
     config: Arc<Config>,
     response_options: Arc<ResponseOptions>,
     caller: Caller,
-    /// The request's connection, if several requests may share it.
+    /// The request's connection, on which the number of waiting requests is limited; `None` if the
+    /// connection is not shared, or unknown.
     connection: Option<Connection>,
     /// The request body, to be read during a wait; `None` if it is empty.
     body: Option<Arc<dyn PollAhead>>,
     /// The registry of all locks of the request.
     holds: Arc<HoldRegistry>,
-    /// The layer's number within the request. The registry marks with it the locks that this layer
-    /// releases.
+    /// The number of this layer among the layers of the request. Each lock in `holds` is marked
+    /// with the number of the layer that releases it.
     layer: usize,
 }
 
@@ -189,7 +192,8 @@ impl RequestLocks {
     }
 }
 
-/// Reads the request body during a wait. Does nothing if there is no body.
+/// Reads the request body while the request waits for a lock; does nothing if there is no body.
+/// Dropping the reader ends reading ahead, and wakes the handler's tasks that wait for the body.
 struct Reader<'a>(Option<&'a dyn PollAhead>);
 
 impl Reader<'_> {
@@ -205,8 +209,8 @@ impl Drop for Reader<'_> {
 }
 
 impl Scope {
-    /// Opens the layer for a request: puts [`RequestLocks`] into the request's extensions, and
-    /// returns the value through which the layer releases the locks.
+    /// Prepares a request for a `LockScopeLayer`: puts [`RequestLocks`] into the request's
+    /// extensions, and returns the value through which the layer releases the locks.
     pub(crate) fn enter(
         config: &Arc<Config>,
         response_options: Arc<ResponseOptions>,

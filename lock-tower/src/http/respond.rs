@@ -47,8 +47,9 @@ pub(crate) fn respond<R: Body, E>(
     Ok(response)
 }
 
-/// Returns the function that decides whether the lock stays held after a response. With
-/// `hold_until_body_end` it does, if there is a body and the response is not a refusal.
+/// Returns a function that returns true if the lock stays held after a response, until the end of
+/// the body. It is true only with `hold_until_body_end`, for a response with a body that is not a
+/// refusal.
 pub(crate) fn outlives<R: Body>(
     response_options: &ResponseOptions,
 ) -> fn(&Response<R>, &LayerHolds) -> bool {
@@ -86,7 +87,7 @@ fn refusal<R>(response: &Response<R>) -> Option<&LockError> {
 }
 
 /// Returns the value of the header `Server-Timing`: the wait in milliseconds, and the number of
-/// waiters ahead.
+/// waiters ahead when the request was queued, if it was queued.
 fn server_timing(waited: Duration, position: Option<u64>) -> HeaderValue {
     let mut text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
     if let Some(position) = position {

@@ -15,7 +15,8 @@ use crate::refusal::http::Refusals;
 /// concurrent streams per client, which axum and tonic inherit.
 const HALF_OF_THE_STREAMS: usize = 100;
 
-/// The settings that only layers for HTTP have.
+/// The settings that only layers for HTTP have, such as the format of refusals and the bounds for
+/// reading ahead.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseOptions {
     pub(crate) refusals: Refusals,
@@ -23,10 +24,11 @@ pub(crate) struct ResponseOptions {
     pub(crate) server_timing: bool,
     /// How much memory the bodies of waiting requests may take.
     pub(crate) read_ahead: ReadBounds,
-    /// The maximum number of waiting requests per connection.
+    /// The maximum number of requests per connection that wait for a lock at the same time.
     pub(crate) waiting_per_connection: usize,
     pub(crate) deadlines: Deadlines,
-    /// True if the header `traceparent` labels a request.
+    /// True if the trace context in the header `traceparent` becomes the label of the request's
+    /// locks.
     pub(crate) labels_by_trace: bool,
     /// True if the layer is switched off, so that every request passes without a lock.
     pub(crate) passes_all: bool,
@@ -64,8 +66,8 @@ impl ResponseOptions {
         }
     }
 
-    /// Reads the caller's deadline and trace from headers and extensions, as far as the layer's
-    /// options say so.
+    /// Reads the caller's deadline and trace context from headers and extensions. Each is `None`
+    /// unless the layer is set to read it.
     pub(crate) fn caller(&self, headers: &HeaderMap, extensions: &Extensions) -> Caller {
         Caller {
             deadline: self.deadlines.of(headers, extensions),
@@ -169,9 +171,9 @@ macro_rules! response_options {
         }
 
         /// Sets how many bytes of memory a request body may take while the request waits. The sum
-        /// includes the data, which is copied, the trailers, and 128 bytes for each piece. The
-        /// default is 4 MiB, gRPC's default maximum message size. The frame that exceeds the bound
-        /// is still kept.
+        /// includes the data, which is copied, the trailers, and 128 bytes for each buffered frame.
+        /// Small frames are merged. The default is 4 MiB, gRPC's default maximum message size. The
+        /// frame that exceeds the bound is still kept.
         ///
         /// On HTTP/2 and later the requests on a connection share one flow-control window for their
         /// bodies: an unread body would take the window from the other requests, including the
