@@ -216,13 +216,14 @@ impl KeyError {
         Self { fault: Fault::Misuse, ..Self::new(sentence) }
     }
 
-    /// Creates an error for two conflicting demands for the same name in one request.
+    /// Creates the error for a request that demands the same name twice, in ways that cannot be
+    /// combined, such as for reading and exclusively.
     pub(crate) fn clash(first: Demand, second: Demand) -> Self {
         let clash = Clash { first, second };
         Self { clash: Some(clash), ..Self::misuse(clash.to_string()) }
     }
 
-    /// Returns the conflicting demands; `None` if the error has another reason.
+    /// Returns the demands that cannot be combined; `None` if the error has another reason.
     pub(crate) fn as_clash(&self) -> Option<&Clash> {
         self.clash.as_ref()
     }

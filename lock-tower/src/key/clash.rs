@@ -5,9 +5,9 @@ use std::fmt;
 
 use lockcore::Demand;
 
-/// Two demands for the same name, such as a read and an exclusive lock, that a request cannot
-/// combine. Otherwise the request would wait for itself, or similar requests would wait for each
-/// other.
+/// The two demands with which a request wants to lock the same name, and which cannot be combined,
+/// such as a read and an exclusive lock. The request is refused, because it would wait for itself,
+/// or similar requests would wait for each other.
 ///
 /// The text names both demands. To avoid the error, acquire the name once, where the request first
 /// needs it, with everything that the request needs.

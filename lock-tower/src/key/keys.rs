@@ -51,7 +51,8 @@ pub struct Keys {
     deadline: Option<Instant>,
 }
 
-/// A key, and how it is to be locked. The demand is an `Option` where it may be unset.
+/// A key with its demand: exclusive, read or permits. `K` is a checked [`LockKey`] or an unchecked
+/// [`Name`]. `D` is an `Option` until an unset demand becomes exclusive.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyDemand<K = LockKey, D = Demand> {
     pub(crate) key: K,
@@ -77,7 +78,9 @@ impl Keys {
         Self::of(Name::Text(name.into()))
     }
 
-    /// Creates keys with one key that has already been checked.
+    /// Creates keys with a single [`LockKey`], whose name has already been checked. An extractor
+    /// with a [prefix](crate::ExtractKeyExt::prefix) refuses the request, because a `LockKey` takes
+    /// no prefix.
     pub fn key(key: LockKey) -> Self {
         Self::of(Name::Key(key))
     }
@@ -154,7 +157,7 @@ impl Keys {
     }
 
     /// Sets the demand of each name added so far to the result of `say`, which receives the present
-    /// demand. An error refuses the request.
+    /// demand, or `None` if the demand is unset. An error refuses the request.
     fn say_each(mut self, say: impl Fn(Option<Demand>) -> Result<Demand, KeyError>) -> Self {
         self.wants_mut().for_each(|want| match say(want.demand) {
             Ok(demand) => want.demand = Some(demand),
@@ -270,7 +273,8 @@ impl Keys {
     /// Checks the keys, sorts them and removes duplicates.
     ///
     /// # Errors
-    /// The mistake for which the request is refused before anything is sent for it.
+    /// A [`KeyError`] if a name is not valid for a lock, or two demands for the same name cannot be
+    /// combined. The request is refused before anything is sent to the store.
     pub(crate) fn resolve(self) -> Result<Resolved, KeyError> {
         let mut first = self.first.resolve()?;
         let mut rest =
@@ -296,7 +300,8 @@ pub(crate) struct Resolved {
     pub(crate) label: Option<Box<str>>,
     pub(crate) class: Option<Box<str>>,
     pub(crate) refuses_early: Option<bool>,
-    /// The latest time at which the wait ends, whatever maximum wait the options set.
+    /// The latest time at which the wait for the keys ends, even if `options` allow a longer wait;
+    /// `None` without a deadline.
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -316,10 +321,10 @@ impl Iterator for Sorted {
     }
 }
 
-/// Merges the entries for the same key in a sorted list.
+/// Merges the entries for the same key in a sorted list, and joins their demands.
 ///
 /// # Errors
-/// A clash if the demands of these entries cannot be joined.
+/// A [`KeyError`] if two demands for the same key cannot be joined.
 fn each_once(sorted: Vec<KeyDemand>) -> Result<Vec<KeyDemand>, KeyError> {
     let mut each: Vec<KeyDemand> = Vec::with_capacity(sorted.len());
     for want in sorted {
@@ -335,7 +340,7 @@ fn each_once(sorted: Vec<KeyDemand>) -> Result<Vec<KeyDemand>, KeyError> {
 /// limit are added up, and two equal demands become one.
 ///
 /// # Errors
-/// A clash for all other demands, and for more permits than the limit.
+/// A [`KeyError`] for all other pairs of demands, and if the sum of the permits exceeds the limit.
 fn join(one: Demand, other: Demand) -> Result<Demand, KeyError> {
     let clash = || KeyError::clash(one, other);
     match one.is_permits() && one.limit() == other.limit() {

@@ -45,13 +45,15 @@ pub struct ByPath {
 }
 
 impl ByPath {
-    /// Creates an extractor for the path that the layer sees.
+    /// Creates an extractor for the path of the request's URI, as it reaches the layer. Behind a
+    /// router that strips a path prefix, also set [`original`](Self::original).
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the path of the URI that `original` finds in the request's extensions. If it finds
-    /// none, the path that the layer sees is used.
+    /// Sets the function that finds the URI with the whole path in the request's extensions, such
+    /// as axum's `OriginalUri`. The key is then the path of this URI. If the function returns
+    /// `None`, the key is the path of the request's own URI.
     pub fn original(mut self, original: fn(&Extensions) -> Option<&Uri>) -> Self {
         self.original = Some(original);
         self
@@ -145,7 +147,10 @@ fn is_surely_canonical(path: &str) -> bool {
     segments.is_some_and(|segments| segments.split(|byte| *byte == b'/').all(is_plain))
 }
 
-/// Returns the canonical spelling of a path that did not pass the fast check.
+/// Returns the canonical spelling of a path for which [`is_surely_canonical`] returns false.
+///
+/// # Errors
+/// A [`KeyError`] for the paths that [`canonical_path`] refuses.
 fn respelled(path: &str) -> Result<String, KeyError> {
     let mut path = decoded_path(path)?;
     if path.split('/').any(is_odd_number) {
