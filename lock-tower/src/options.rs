@@ -6,8 +6,8 @@ use std::time::Duration;
 pub(crate) use lockcore::Wait;
 use lockcore::{LockOptions, LockRequest};
 
-/// How long a request waits for its locks by default. There is a limit because a client waits for
-/// each request.
+/// The maximum time that a request waits for its locks if no option sets the wait. Not unlimited,
+/// because a client waits for the response.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
 /// The options of an acquisition, such as wait and lease. An unset option is taken from the next

@@ -19,14 +19,16 @@ use crate::lock::call::ServiceCall;
 use crate::lock::carry::CarryHandle;
 use crate::refusal::LockError;
 
-/// A request on the way through a [`Lock`](crate::lock::Lock) or an `HttpLock`. The response
-/// futures of both are wrappers around this type.
+/// The state machine of a request behind a [`Lock`](crate::lock::Lock) or an `HttpLock`: it waits
+/// for the locks, calls the inner service, and releases the locks. The response futures of both
+/// services are wrappers around this type.
 #[pin_project]
 pub(crate) struct Locking<S: Service<Req>, Req, C> {
     #[pin]
     state: LockingState<S, Req>,
     carry: C,
-    /// Returns true if the locks stay held after this response, until the end of its body.
+    /// Returns true if the locks stay held after this response, until the end of its body. A plain
+    /// function pointer is enough, because nothing is captured.
     outlives: fn(&S::Response, &LayerHolds) -> bool,
 }
 
@@ -50,7 +52,7 @@ enum LockingState<S: Service<Req>, Req> {
 impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
     /// Begins a request: waits for `keys`, or calls the inner service at once if there are none.
     /// `place` is the request's slot among the waiting requests on its connection. Inlined, like
-    /// its callers, so that the state is built in place.
+    /// its callers, so that the large state is built in place and not copied.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "they are the parts of a layer and its request")]
     pub(crate) fn new(
@@ -95,8 +97,8 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
         }
     }
 
-    /// Moves a service that is not ready into a section that calls it later. A separate function,
-    /// so that `pass` stays small.
+    /// Creates the state for a service that is not ready: the service moves into a section, which
+    /// calls it once it is ready. A separate function, so that `pass` stays small.
     #[cold]
     fn pass_later(
         inner: &mut S,
@@ -197,7 +199,7 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
     }
 }
 
-/// Returns the end of a request without a lock, with the inner service's result.
+/// Converts the inner service's result for a request without a lock into the end of a section.
 fn over<T, E>(result: Result<T, E>) -> End<T, E> {
     End { result: result.map_err(Failure::Inner), layer_holds: LayerHolds::default() }
 }
