@@ -36,7 +36,8 @@ pub struct LockError {
     pub(super) response_options: Option<Arc<ResponseOptions>>,
 }
 
-/// What went wrong. [`LockError::cause`] and [`LockError::kind`] classify it.
+/// The reason for a [`LockError`], from which [`LockError::cause`] and [`LockError::kind`] are
+/// derived: an error of lockcore, an error of the key, or a condition found by a layer.
 #[derive(Debug, Clone)]
 enum Reason {
     Core(lockcore::LockError),
@@ -46,13 +47,14 @@ enum Reason {
     Lost {
         has_begun: bool,
     },
-    /// The request body is too large to be read during the wait.
+    /// The request must wait, and its body is larger than `read_ahead` allows to buffer.
     BodyLimit,
-    /// The bodies of other waiting requests take the layer's room for this request's body.
+    /// The request must wait, and its body does not fit into the memory that `read_ahead_total`
+    /// allows for the bodies of all waiting requests.
     ReadAheadFull,
     /// The request body returned an error during the wait.
     BodyFailed,
-    /// The limit of waiting requests on the connection is reached.
+    /// The connection already has as many waiting requests as `waiting_per_connection` allows.
     ConnectionFull,
     /// The service is misconfigured, as the sentence describes.
     Misuse(&'static str),
@@ -78,8 +80,8 @@ pub enum Cause {
     /// The request must wait, and its body is larger than the bound for [reading
     /// ahead](crate::HttpLockLayer::read_ahead).
     BodyLimit,
-    /// The request must wait, and the bodies of other waiting requests take the room to [read its
-    /// body ahead](crate::HttpLockLayer::read_ahead_total).
+    /// The request must wait, and its body does not fit into the memory for the bodies of all
+    /// waiting requests: see [`read_ahead_total`](crate::HttpLockLayer::read_ahead_total).
     ReadAheadFull,
     /// The body could not be read while the request waited: the client has disconnected, or the
     /// bytes are not valid HTTP. The request has left the queue.
@@ -116,14 +118,15 @@ impl LockError {
         }
     }
 
-    /// Sets the options of the layer that refuses the request, so that the response is rendered
-    /// with them.
+    /// Sets the options of the layer that refuses the request, from which the response's status and
+    /// format are taken.
     #[cfg(feature = "http")]
     pub(crate) fn answered_by(self, response_options: &Arc<ResponseOptions>) -> Self {
         Self { response_options: Some(Arc::clone(response_options)), ..self }
     }
 
-    /// Creates the error for a lock that was lost when the handler may have begun.
+    /// Creates the error for a lock that was lost after the handler may have begun, so that the
+    /// effects of the handler are unknown.
     pub(crate) fn lost() -> Self {
         Self::of(Reason::Lost { has_begun: true })
     }
@@ -134,14 +137,16 @@ impl LockError {
         Self::of(Reason::Lost { has_begun: false })
     }
 
-    /// Returns true if the handler may have begun, and so may have done something. Errors of guards
-    /// count as errors in the handler.
+    /// Returns false if a lock was lost before the handler began; true for all other errors, also
+    /// for a guard that the handler found lost. Selects the status of [`Cause::Lost`]: 500 if true,
+    /// 503 if false.
     #[cfg(feature = "http")]
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self.reason, Reason::Lost { has_begun: false })
     }
 
-    /// Returns the two conflicting demands if they are the cause; `None` for all other causes.
+    /// Returns the two demands for the same name that the request cannot combine, if it was refused
+    /// for this reason; `None` for all other errors.
     pub fn as_clash(&self) -> Option<&Clash> {
         match &self.reason {
             Reason::Key(error) => error.as_clash(),
@@ -149,22 +154,22 @@ impl LockError {
         }
     }
 
-    /// Creates the error for a body that is too large to be read during the wait.
+    /// Creates the error for [`Cause::BodyLimit`].
     pub(crate) fn body_limit() -> Self {
         Self::of(Reason::BodyLimit)
     }
 
-    /// Creates the error for a body for which the layer has no room during the wait.
+    /// Creates the error for [`Cause::ReadAheadFull`].
     pub(crate) fn read_ahead_full() -> Self {
         Self::of(Reason::ReadAheadFull)
     }
 
-    /// Creates the error for a body that failed during the wait.
+    /// Creates the error for [`Cause::BodyFailed`].
     pub(crate) fn body_failed() -> Self {
         Self::of(Reason::BodyFailed)
     }
 
-    /// Creates the error for a connection that has reached its limit of waiting requests.
+    /// Creates the error for [`Cause::ConnectionFull`].
     pub(crate) fn connection_full() -> Self {
         Self::of(Reason::ConnectionFull)
     }
@@ -175,10 +180,11 @@ impl LockError {
         Self::of(Reason::Misuse(sentence))
     }
 
-    /// Returns the error kind, as in lockcore: [`QueueFull`](LockErrorKind::QueueFull) for
-    /// [`Cause::BodyLimit`], [`Cause::ReadAheadFull`] and [`Cause::ConnectionFull`], because there
-    /// is no room to wait, and [`Timeout`](LockErrorKind::Timeout) for [`Cause::BodyFailed`],
-    /// because nobody waits any more.
+    /// Returns the lockcore error kind that corresponds to this error. [`Cause::BodyLimit`],
+    /// [`Cause::ReadAheadFull`] and [`Cause::ConnectionFull`] have the kind
+    /// [`QueueFull`](LockErrorKind::QueueFull), because there is no room to wait.
+    /// [`Cause::BodyFailed`] has the kind [`Timeout`](LockErrorKind::Timeout), because nobody waits
+    /// any more.
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
             Reason::Core(error) => error.kind(),
@@ -240,12 +246,14 @@ impl LockError {
     }
 
     /// Returns true if the store is unreachable for all keys: the connection is down, or no
-    /// response arrived within a full request timeout.
+    /// response arrived within a full request timeout. With `fail_open`, a layer then serves the
+    /// request without its lock.
     pub(crate) fn is_outage(&self) -> bool {
         matches!(&self.reason, Reason::Core(error) if error.is_outage())
     }
 
-    /// Returns the error of the key, if the client's key is the cause; otherwise `None`.
+    /// Returns the key error if the key in the request is missing or invalid, so that the text may
+    /// be shown to the client; `None` for all other errors, and for a misconfigured extractor.
     pub(crate) fn key_error(&self) -> Option<&KeyError> {
         match &self.reason {
             Reason::Key(error) if !error.is_misuse() => Some(error),

@@ -64,7 +64,7 @@ pub struct Refusals {
     statuses: Vec<(Cause, StatusCode)>,
 }
 
-/// How the body of a refusal is made.
+/// The format of refusals: problem+json, gRPC, or the responses of a custom closure.
 #[derive(Clone, Default)]
 enum Format {
     #[default]
@@ -99,8 +99,9 @@ impl Refusals {
         self
     }
 
-    /// Returns a last frame that reports `error`, for a body that ends early. Returns `None` if the
-    /// format has no such frame, so that the body must fail.
+    /// Returns the last frame of a response body that ends early because its lock was lost. With
+    /// gRPC the frame contains `error` as trailers. Returns `None` for other formats, which have no
+    /// such frame, so that the body must fail.
     pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Option<Frame<D>> {
         match &self.format {
             Format::Grpc(dialect) => Some(dialect.last_frame(error)),
@@ -108,8 +109,8 @@ impl Refusals {
         }
     }
 
-    /// Returns separate refusals for a gRPC-Web request with these headers; `None` for all other
-    /// requests, to which `self` applies.
+    /// Returns refusals in gRPC-Web format, if these refusals are gRPC and the request headers are
+    /// gRPC-Web; otherwise `None`, and `self` applies to the request.
     pub(crate) fn of_request(&self, headers: &HeaderMap) -> Option<Self> {
         let Format::Grpc(_) = self.format else { return None };
         let format = Format::Grpc(Dialect::web(headers)?);
@@ -131,12 +132,13 @@ impl Refusals {
         self.changed(cause).unwrap_or_else(|| default_status(cause, true))
     }
 
-    /// Returns the status that replaces the default for this cause, if one is set.
+    /// Returns the status that [`status`](Self::status) has set for this cause, instead of the
+    /// default; `None` if none is set.
     fn changed(&self, cause: Cause) -> Option<StatusCode> {
         self.statuses.iter().find(|(other, _)| *other == cause).map(|(_, status)| *status)
     }
 
-    /// Returns the status for this error.
+    /// Returns the status of the response for this error: set for its cause, or the default.
     fn status_for(&self, error: &LockError) -> StatusCode {
         let cause = error.cause();
         self.changed(cause).unwrap_or_else(|| default_status(cause, error.has_begun()))
@@ -151,8 +153,9 @@ impl Refusals {
         self.render(error)
     }
 
-    /// Makes the response for a refusal that an inner service left to the outer layers
-    /// ([`Provisional`]). Returns `None` for all other responses.
+    /// Makes this layer's response in place of a response that is marked as [`Provisional`],
+    /// because the handler made it without a layer's options. Returns `None` for all other
+    /// responses.
     pub(crate) fn rendered<B>(&self, response: &Response<B>) -> Option<Response<Bytes>> {
         response.extensions().get::<Provisional>()?;
         response.extensions().get().map(|error| self.render(error))
@@ -169,8 +172,8 @@ impl Refusals {
     }
 }
 
-/// Marks, in its extensions, a response that the next outer layer replaces with its own refusal for
-/// the same error.
+/// A marker in the extensions of a refusal made without the options of a layer. The next outer
+/// layer replaces the response with its own refusal for the same error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Provisional;
 
@@ -250,8 +253,8 @@ fn is_warning_due() -> bool {
     is_due
 }
 
-/// Returns the status of a cause in the table. `has_begun` is true if the handler may have done
-/// something.
+/// Returns the default status of refusals with this cause. `has_begun` is true if the handler may
+/// have done something, which matters only for [`Cause::Lost`].
 fn default_status(cause: Cause, has_begun: bool) -> StatusCode {
     match cause {
         // Gateways repeat a 503, even for a POST, and the handler would begin twice.

@@ -29,7 +29,7 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// Returns the gRPC-Web format for these request headers; `None` for plain gRPC.
+    /// Returns the gRPC-Web format that the request's `content-type` names; `None` for plain gRPC.
     pub(crate) fn web(headers: &HeaderMap) -> Option<Self> {
         let content_type = headers.get(CONTENT_TYPE)?;
         let format = content_type.to_str().ok()?.strip_prefix("application/grpc-web")?;
@@ -37,7 +37,8 @@ impl Dialect {
         Some(Self::Web { content_type: content_type.clone(), is_text })
     }
 
-    /// Makes the response for an error, with the status in the headers or in the body.
+    /// Makes the response for an error, with status, message and code as headers (gRPC) or in the
+    /// body (gRPC-Web).
     pub(crate) fn response(&self, error: &LockError) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         let content_type = match self {
@@ -54,7 +55,8 @@ impl Dialect {
         response
     }
 
-    /// Returns the last frame, with the error in the trailers, for a body that ends early.
+    /// Returns the last frame, with the error as trailers, of a response body that ends early
+    /// because its lock was lost.
     pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Frame<D> {
         match self {
             Self::Grpc => Frame::trailers(error.grpc_trailers()),
