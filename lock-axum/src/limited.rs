@@ -6,8 +6,8 @@ use serde_core::de::DeserializeOwned;
 
 use crate::lockable::Lockable;
 
-/// Returns the permit limit for a lock name: how many requests may hold a permit for it at a time.
-/// Used by [`PermitLocked`](crate::PermitLocked).
+/// A [`Lockable`] type that also limits how many requests may hold a permit for the lock name at a
+/// time. [`PermitLocked`](crate::PermitLocked) acquires one permit, up to this limit.
 ///
 /// [`Path`], `Query`, `Json`, `Form` and [`Extension`] take the limit from the value inside. Your
 /// own extractor can read it from anywhere: a tenant's plan, a session, the state.
@@ -31,17 +31,17 @@ use crate::lockable::Lockable;
 /// }
 /// ```
 ///
-/// All requests for a name should have the same limit, because each request is compared with its
-/// own limit only. It is granted when the permits in use and the new permit together do not exceed
-/// that limit.
+/// All requests for a name should have the same limit, because each request is compared only with
+/// its own limit. A request is granted a permit if the permits in use and the new permit together
+/// do not exceed the limit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not define a permit limit",
     label = "not `Limited`",
     note = "implement it: `impl Limited for {Self} {{ fn permit_limit(&self) -> u32 {{ 10 }} }}`"
 )]
 pub trait Limited: Lockable {
-    /// Returns the limit, from 1 to 2^30 - 1. Any other value rejects the request with 500, and the
-    /// reason is logged.
+    /// Returns the maximum number of permits for the lock name that may be in use at a time, from 1
+    /// to 2^30 - 1. Any other value rejects the request with 500, and the reason is logged.
     fn permit_limit(&self) -> u32;
 }
 

@@ -63,7 +63,8 @@ where
     lock_by_with_state((), key)
 }
 
-/// Returns the same layer as [`lock_by`], with extractors that read the router's `state`.
+/// Returns a layer that locks a route as [`lock_by`] does, for a closure whose extractors read the
+/// router's state. Pass the same `state` here and to `with_state`.
 ///
 /// ```
 /// use axum::extract::{Path, State};
@@ -140,7 +141,8 @@ key_fn!(A, B);
 key_fn!(A, B, C);
 key_fn!(A, B, C, D);
 
-/// The layer returned by [`lock_by`] and [`lock_by_with_state`].
+/// A layer that locks a route by the key that a closure returns for each request. Created by
+/// [`lock_by`] and [`lock_by_with_state`].
 #[must_use = "a layer does nothing until it is added to a route"]
 pub struct LockBy<F, T, S> {
     key: F,
@@ -168,7 +170,9 @@ impl<F, T, S> fmt::Debug for LockBy<F, T, S> {
     }
 }
 
-/// The service of a route that is locked by a [`LockBy`] layer.
+/// A service that acquires the lock of each request before it calls the inner service. Created by
+/// [`LockBy`]. It is always ready, because the inner service is polled for readiness only once the
+/// lock is held.
 pub struct LockByService<I, F, T, S> {
     inner: I,
     layer: LockBy<F, T, S>,
@@ -212,8 +216,8 @@ where
     }
 }
 
-/// Acquires the locks for these keys, and inserts the handle of the last into the request's
-/// extensions.
+/// Acquires the locks for `keys`, and inserts the last lock's handle into the request extensions,
+/// where handlers extract it as `Extension<LockHandle>`.
 async fn lock(parts: &mut Parts, keys: Keys) -> Result<(), LockError> {
     let locks = RequestLocks::of(&parts.extensions)?;
     let handles = locks.lock(keys).await?;

@@ -8,8 +8,8 @@ use serde_core::de::DeserializeOwned;
 
 use crate::path::by_route;
 
-/// Names the lock of a request, from values that an extractor has read: route parameters, a body, a
-/// session.
+/// A type that names the lock of a request, from values that an extractor has read: route
+/// parameters, a body, a session.
 ///
 /// [`Path`], `Query`, `Json`, `Form` and [`Extension`] take the name from the value inside. A tuple
 /// locks the names of all its parts. [`OriginalUri`] locks the whole path in [canonical
@@ -62,8 +62,8 @@ use crate::path::by_route;
 /// A number or a string alone does not identify a resource, so neither is lockable. Put it into a
 /// struct, such as `struct Order(u64)`, or use [`lock_by`](crate::lock_by).
 ///
-/// A client that chooses the key also chooses which requests wait for it: see
-/// [`ExtractKey`](lock_tower::ExtractKey).
+/// If a client chooses the key, it can make requests of other clients wait. Put the client's
+/// identity into such a key, such as `user:7/cart`: see [`ExtractKey`](lock_tower::ExtractKey).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not define a lock key",
     label = "not `Lockable`",
@@ -73,9 +73,11 @@ use crate::path::by_route;
     note = "without a struct: `.route_layer(lock_by(|Path(id): Path<u64>| format!(\"order:{{id}}\")))`"
 )]
 pub trait Lockable {
-    /// Returns the key of the lock, or several keys, possibly with options for this request. The
-    /// request is rejected with 400, unless the layer sets another status, if a key is not a valid
-    /// lock name, or if the result is [`Keys::refused`].
+    /// Returns the key of the lock, or several keys. The methods of [`Keys`] also set options for
+    /// this request, such as the maximum wait.
+    ///
+    /// If a key is not a valid lock name, or if the result is [`Keys::refused`], the request is
+    /// rejected with 400, or with the status that the layer sets instead.
     fn lock_key(&self) -> Keys;
 }
 
@@ -131,7 +133,8 @@ impl Lockable for MatchedPath {
 
 macro_rules! tuple {
     ($first:ident $($part:ident $index:tt),+) => {
-        /// Locks the names of all parts, in an order that cannot deadlock.
+        /// Locks the names of all parts, sorted by name, so that requests with the same names
+        /// cannot deadlock.
         impl<$first: Lockable, $($part: Lockable),+> Lockable for ($first, $($part,)+) {
             fn lock_key(&self) -> Keys {
                 self.0.lock_key()$(.join(self.$index.lock_key()))+

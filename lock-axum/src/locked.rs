@@ -48,9 +48,10 @@ use crate::rejection::LockedRejection;
 /// are aliases for the other modes.
 pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
     source: E,
-    /// The handles of the locks, in acquisition order; never empty.
+    /// The handles of the locks named by `E`, sorted by lock name; never empty.
     handles: Vec<LockHandle>,
-    /// All locks of the request, including those of other extractors and layers.
+    /// All locks of the request, including the locks of other extractors and layers, which
+    /// [`detach`](Self::detach) keeps. Also has the layer's settings for error responses.
     locks: RequestLocks,
     mode: PhantomData<fn() -> M>,
 }
@@ -91,9 +92,10 @@ pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
 /// wait for itself, so it is refused at once with 500.
 pub type ReadLocked<E> = Locked<E, Read>;
 
-/// An extractor that runs the handler while no other request holds a lock, a read lock or permits
-/// with the name in `E`. This is a [`Locked`] for names that are also read-locked: see
-/// [`ReadLocked`].
+/// An extractor that runs the handler under the exclusive lock named by `E`. Meanwhile no other
+/// request holds this lock, a read lock or permits with the same name. Use it for names that other
+/// handlers lock with [`ReadLocked`]. A plain [`Locked`] does the same unless the
+/// [`Keys`](crate::Keys) set another mode.
 pub type WriteLocked<E> = Locked<E, Write>;
 
 /// An extractor that runs the handler under a permit for the name in `E`: only a limited number of
@@ -142,12 +144,14 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         &self.source
     }
 
-    /// Returns the extractor that named the lock. The lock stays held.
+    /// Returns the extractor that named the lock. The lock stays held although the `Locked` is
+    /// consumed, because the layer keeps it until the response.
     pub fn into_source(self) -> E {
         self.source
     }
 
-    /// Returns the handle of the lock. With several locks, this is the last, sorted by name.
+    /// Returns the handle of the lock. If `E` names several locks, this is the handle of the lock
+    /// whose name sorts last.
     pub fn handle(&self) -> &LockHandle {
         self.handles.last().expect("at least one")
     }
@@ -178,9 +182,9 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         self.handles.iter().any(LockHandle::is_lost)
     }
 
-    /// Completes when a lock is lost. For handlers under
-    /// [`OnLost::Continue`](crate::OnLost::Continue), because otherwise the handler is dropped at
-    /// the loss.
+    /// Completes when one of the locks is lost. Locks that are released first are not reported.
+    /// Useful only under [`OnLost::Continue`](crate::OnLost::Continue), because otherwise the layer
+    /// drops the handler when a lock is lost.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -216,8 +220,8 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         released.map_err(|error| self.locks.refused(error))
     }
 
-    /// Returns guards that also keep the locks, for work that continues after the response. A lock
-    /// is released when its last guard is dropped.
+    /// Returns another guard for each lock, for work that continues after the response. Each lock
+    /// stays held until the layer's guard and all further guards are dropped.
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if a lock was lost or has been released.

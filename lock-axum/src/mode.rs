@@ -5,24 +5,27 @@ use lock_tower::Keys;
 use crate::limited::Limited;
 use crate::lockable::Lockable;
 
-/// The lock mode of [`Locked`](crate::Locked): as set in the [`Keys`], by default exclusive.
+/// A marker for the lock mode of [`Locked`](crate::Locked): the mode that the extractor sets in its
+/// [`Keys`], exclusive by default.
 #[derive(Debug, Clone, Copy)]
 pub enum AsKeys {}
 
-/// The lock mode of [`ReadLocked`](crate::ReadLocked): shared with other reads.
+/// A marker for the lock mode of [`ReadLocked`](crate::ReadLocked): shared with other reads.
 #[derive(Debug, Clone, Copy)]
 pub enum Read {}
 
-/// The lock mode of [`WriteLocked`](crate::WriteLocked): excludes reads, permits and other locks.
+/// A marker for the lock mode of [`WriteLocked`](crate::WriteLocked): excludes reads, permits and
+/// other locks.
 #[derive(Debug, Clone, Copy)]
 pub enum Write {}
 
-/// The lock mode of [`PermitLocked`](crate::PermitLocked): one permit, of as many as [`Limited`]
-/// returns.
+/// A marker for the lock mode of [`PermitLocked`](crate::PermitLocked): one permit, while at most
+/// [`permit_limit`](Limited::permit_limit) are in use.
 #[derive(Debug, Clone, Copy)]
 pub enum Permit {}
 
-/// A lock mode for `E`: [`AsKeys`], [`Read`], [`Write`] or [`Permit`].
+/// The mode in which [`Locked`](crate::Locked) acquires the lock named by `E`: [`AsKeys`],
+/// [`Read`], [`Write`] or [`Permit`].
 ///
 /// This trait is sealed.
 pub trait Mode<E>: sealed::Sealed {

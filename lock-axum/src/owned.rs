@@ -43,7 +43,7 @@ use crate::rejection::LockedRejection;
 #[must_use = "dropping this releases the lock"]
 pub struct OwnedLock<E: Lockable> {
     source: E,
-    /// The guards of the locks, in acquisition order; never empty.
+    /// One guard for each lock named by `E`, sorted by lock name; never empty.
     guards: Vec<LockGuard>,
 }
 
@@ -131,7 +131,7 @@ where
     }
 }
 
-/// Acquires the locks named by `source`, and returns them with their guards.
+/// Acquires the locks named by `source`, and wraps `source` and the guards in an [`OwnedLock`].
 async fn lock<E: Lockable>(locks: RequestLocks, source: E) -> Result<OwnedLock<E>, LockError> {
     let guards = locks.guards(source.lock_key()).await?;
     Ok(OwnedLock { source, guards })

@@ -39,7 +39,7 @@ pub struct ByMatchedPath {
 }
 
 impl ByMatchedPath {
-    /// Creates the key extractor.
+    /// Creates a key extractor that returns the matched route as the key.
     pub fn new() -> Self {
         Self::default()
     }

@@ -6,7 +6,9 @@ use std::fmt;
 use axum::response::{IntoResponse, Response};
 use lock_tower::LockError;
 
-/// The rejection of [`Locked`](crate::Locked) and [`OwnedLock`](crate::OwnedLock).
+/// Why [`Locked`](crate::Locked) or [`OwnedLock`](crate::OwnedLock) rejected a request: the inner
+/// extractor failed, or the lock was not acquired. The response is the response of the error
+/// inside.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedRejection<K> {
@@ -16,7 +18,8 @@ pub enum LockedRejection<K> {
     Lock(LockError),
 }
 
-/// The rejection of [`LockedBody`](crate::LockedBody).
+/// Why [`LockedBody`](crate::LockedBody) rejected a request: an inner extractor failed, or the lock
+/// was not acquired. The response is the response of the error inside.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedBodyRejection<K, E> {
