@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use super::form::Form;
 use super::refusal::Refusal;
 
-/// An extractor for query parameters.
+/// An extractor for query parameters as a `T`. Refuses invalid parameters in the format that the
+/// request accepts: as a page or as problem+json.
 #[derive(Debug)]
 pub(super) struct Query<T>(pub(super) T);
 
@@ -25,7 +26,8 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// An extractor for the fields in a submitted form.
+/// An extractor for the fields in a submitted form as a `T`. Refuses invalid fields in the format
+/// that the request accepts: as a page or as problem+json.
 #[derive(Debug)]
 pub(super) struct Fields<T>(pub(super) T);
 
@@ -42,7 +44,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Fields<T> {
     }
 }
 
-/// Returns the response to a request with unreadable parameters or fields.
+/// Returns the refusal of a request whose query parameters or form fields cannot be parsed.
+/// `sentence` says why.
 fn unreadable(status: StatusCode, sentence: String, form: Form) -> Response {
     Refusal::new(status, "request-unreadable", sentence).into_response(form)
 }

@@ -11,7 +11,7 @@ use http::request::Parts;
 pub(super) enum Form {
     Html,
     Json,
-    /// Server-sent events.
+    /// Server-sent events (`text/event-stream`), which update an open page.
     Events,
 }
 

@@ -17,17 +17,18 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// The time between two samples.
+/// The time between two samples of waits, holds and refusals.
 const EVERY: Duration = Duration::from_secs(5);
-/// The number of samples in ten minutes.
+/// The number of samples kept, which cover ten minutes.
 pub(super) const KEPT: usize = 120;
-/// The maximum number of classes in a sample. The classes with the most waits, holds and refusals
-/// are kept.
+/// The maximum number of request classes in a sample. The classes with the most waits, holds and
+/// refusals in the sample are kept.
 const MOST_SAMPLED: usize = 32;
-/// The maximum number of classes on the page.
+/// The maximum number of request classes that the page `node` shows.
 const MOST_SHOWN: usize = 8;
 
-/// The samples, and the task that takes them.
+/// The waits, holds and refusals of the last ten minutes by request class, and the task that
+/// samples them every five seconds.
 #[derive(Debug, Default)]
 pub(super) struct History {
     samples: Arc<Mutex<Samples>>,
@@ -36,13 +37,15 @@ pub(super) struct History {
 
 #[derive(Debug, Default)]
 struct Samples {
-    /// The samples by class, oldest first.
+    /// The last [`KEPT`] samples, oldest first. Each has the numbers of its busiest classes.
     kept: VecDeque<BTreeMap<Arc<str>, Sample>>,
-    /// The refusals by class from the beginning until the last sample.
+    /// The number of refusals by class since the `Locks` was built, as of the last sample. The next
+    /// sample contains only what was added since.
     refused: BTreeMap<Arc<str>, u64>,
 }
 
-/// Waits and holds in a class at one moment, and refusals since the previous sample.
+/// The number of waits and holds in a class at one moment, and of refusals since the previous
+/// sample.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sample {
     waiting: u64,
@@ -57,7 +60,8 @@ impl Sample {
     }
 }
 
-/// A class's numbers in all samples, oldest first.
+/// The waits, holds and refusals of a request class in all samples, oldest first. The page `node`
+/// shows each class as a row of graphs.
 #[derive(Debug, Serialize)]
 pub(super) struct Past {
     pub(super) class: String,
@@ -84,8 +88,8 @@ impl History {
         }
     }
 
-    /// Returns the samples of at most [`MOST_SHOWN`] classes: the classes with the most waits,
-    /// holds and refusals.
+    /// Returns the samples of the [`MOST_SHOWN`] classes with the most waits, holds and refusals,
+    /// the busiest class first.
     pub(super) fn by_class(&self) -> Vec<Past> {
         let samples = read(&self.samples);
         let mut sums: BTreeMap<&Arc<str>, u64> = BTreeMap::new();

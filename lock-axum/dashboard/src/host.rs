@@ -22,7 +22,8 @@ use super::Board;
 use super::form::Form;
 use super::refusal::Refusal;
 
-/// A host name of the dashboard. If it has a port, a request must have the same port.
+/// A host name under which the dashboard is served. If it has a port, a request must have the same
+/// port.
 #[derive(Debug, Clone)]
 pub(super) struct Host(Authority);
 
@@ -111,8 +112,8 @@ pub(super) async fn check(
 }
 
 /// Returns true if the browser reports that the request comes from a page of the dashboard's own
-/// origin, or if there is no report. Programs send none, so for them only the token in the form is
-/// checked.
+/// origin. Also returns true if the request has neither a `Sec-Fetch-Site` nor an `Origin` header,
+/// because programs send neither. For such a request, only the token in the form is checked.
 pub(super) fn is_from_here(uri: &Uri, headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get("sec-fetch-site") {
         return site == "same-origin";

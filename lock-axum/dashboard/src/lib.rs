@@ -220,7 +220,8 @@ impl Dashboard {
     }
 }
 
-/// The state that all pages share.
+/// The state that all pages share: the locks, the settings, the open event streams, and the results
+/// that are kept between requests.
 #[derive(Debug)]
 struct Board {
     locks: Locks,
@@ -234,7 +235,8 @@ struct Board {
     history: History,
 }
 
-/// A page whose content is updated while it is open, with the parameters that select the content.
+/// A page that is updated while it is open, with the parameters that select its content. All
+/// visitors of the same topic receive the same rendered content.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Topic {
     Node,
@@ -243,7 +245,7 @@ enum Topic {
 }
 
 impl Board {
-    /// Renders a page's current content.
+    /// Renders the topic's current content, without the frame of the page, for the event streams.
     async fn render(&self, topic: &Topic) -> Arc<str> {
         match topic {
             Topic::Node => node::fragment(self),
@@ -255,13 +257,13 @@ impl Board {
     }
 }
 
-/// The query parameters for part of a list.
+/// The query parameters that select a part of a list.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct Part {
     /// The number of entries to skip.
     from: u32,
-    /// The requested number of entries.
+    /// The requested number of entries to show.
     most: u32,
 }
 
@@ -272,7 +274,7 @@ impl Default for Part {
 }
 
 impl Part {
-    /// Returns the requested number of entries, limited to the range from 1 to 1 000.
+    /// Returns how many entries to show: the requested number, but at least 1 and at most 1 000.
     fn most(self) -> u32 {
         self.most.clamp(1, 1_000)
     }

@@ -28,23 +28,27 @@ use super::{Board, Topic};
 
 /// The time between two updates of a page.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The interval of keep-alive messages, by which closed connections are detected.
+/// The time between two keep-alive messages in an event stream. If a message cannot be sent, the
+/// browser has closed the connection.
 const ALIVE: Duration = Duration::from_secs(5);
-/// How long an event stream lasts at most, because the server's graceful shutdown waits until the
-/// stream ends.
+/// The maximum duration of an event stream, after which the browser reconnects. It is short because
+/// a graceful shutdown of the server waits until the stream ends.
 const LIFE: Duration = Duration::from_secs(10);
-/// How long a browser waits before it reconnects.
+/// How long the browser waits before it reconnects after an event stream has ended.
 const RETRY: Duration = Duration::from_millis(500);
-/// The maximum number of topics that are updated at a time.
+/// The maximum number of topics with open event streams. A topic is a page with its parameters.
+/// Streams for further topics are refused with 503.
 const MAX_TOPICS: usize = 16;
 
-/// The topics of open pages, and the task that renders them.
+/// The topics with open event streams, and the task that renders them once a second. A topic is a
+/// page with its parameters.
 #[derive(Debug, Default)]
 pub(super) struct Live(Mutex<Topics>);
 
 #[derive(Debug, Default)]
 struct Topics {
-    /// The sender of each topic's content to the open pages.
+    /// Each topic with open event streams, and the sender of the topic's rendered content to these
+    /// streams.
     watched: HashMap<Topic, watch::Sender<Arc<str>>>,
     ticker: Option<JoinHandle<()>>,
 }
@@ -55,7 +59,8 @@ impl Live {
     }
 }
 
-/// Returns an event stream with a topic's content, or a refusal if there are too many topics.
+/// Returns an event stream with a topic's content. Returns a refusal (503) if [`MAX_TOPICS`] other
+/// topics have open event streams.
 pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
     let mut topics = board.live.topics();
     topics.watched.retain(|_, sender| sender.receiver_count() > 0);

@@ -22,11 +22,12 @@ use super::refusal::Refusal;
 use super::release::{self, Token};
 use super::{Board, Part, Topic};
 
-/// The page's query parameters.
+/// The query parameters of a lock's page: the lock name, and the part of the queue to show.
 #[derive(Debug, Deserialize)]
 pub(super) struct Which {
     name: String,
-    /// Set if the page follows a forced release: true if there was anything to release.
+    /// Set if the browser opens the page after a forced release: true if there was a hold to
+    /// release, false if the lock was free.
     released: Option<bool>,
     #[serde(default)]
     from: u32,
@@ -70,8 +71,9 @@ pub(super) async fn show(
     release::with_cookie(frame(Page::Lock, &title, parts), token)
 }
 
-/// Renders the holders and waiters of the lock. This part is updated while the page is open. An
-/// error is rendered as text.
+/// Renders the holders and waiters of the lock, for the part of the page that is updated while it
+/// is open. `part` is the number of waiters to skip, and the maximum number of holders and of
+/// waiters to show. An error is rendered as text.
 pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Markup {
     match LockView::read(board, name.to_owned(), part).await {
         Ok(view) => view.markup(),
@@ -97,7 +99,8 @@ struct LockView {
     meant: Vec<String>,
     #[serde(skip)]
     most: u32,
-    /// The token that a forced release must send, if releases are allowed.
+    /// The token that a client sends back to release the lock by force. `None` if releases are
+    /// switched off.
     #[serde(skip_serializing_if = "Option::is_none")]
     release_token: Option<String>,
 }
@@ -108,21 +111,25 @@ struct Member {
     member: String,
     label: Option<String>,
     node: Option<String>,
-    /// The process of the node, as `host:pid`, if known.
+    /// The process that holds or waits, as `host:pid`. `None` if the process has not published this
+    /// in the store, as for waits and holds of less than a second.
     process: Option<String>,
     demand: String,
-    /// The time since the member's request, in ms. For a holder, this includes the wait.
+    /// The time since the holder or waiter requested the lock, in ms. For a holder, this includes
+    /// the wait. `None` for other programs, such as a JVM service.
     age_ms: Option<u64>,
     /// The remaining lease in ms; 0 for a waiter.
     lease_ms: u64,
-    /// Whether the remaining lease is short, for example because a handed-off lock has not been
-    /// renewed yet.
+    /// True if the holder may not have renewed the lease since the grant, because the remaining
+    /// lease is no longer than the short first lease of a handed-off lock. The page then shows
+    /// "unconfirmed".
     is_claim: bool,
-    /// The estimated time until the waiter's turn, in ms, at the observed rate of turns.
+    /// The estimated time until the waiter's turn, in ms, if the queue continues at the observed
+    /// rate of turns. `None` for a holder, and before two turns were observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     turn_in_ms: Option<u64>,
-    /// The number of quorum primaries that report the hold, and the number of all. Omitted for a
-    /// waiter, and without a quorum.
+    /// With a quorum of Redis primaries: how many of them report the hold, and how many there are.
+    /// `None` for a waiter, and without a quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
     primaries: Option<[usize; 2]>,
 }
@@ -229,8 +236,9 @@ impl LockView {
 }
 
 impl Member {
-    /// Renders the member's label and process. A member of another program has no label, so the
-    /// whole member text is shown.
+    /// Renders the label and the process of the holder or waiter. Other programs, such as a JVM
+    /// service, set no label, so the text that stands for the holder or waiter in the store is
+    /// shown instead.
     fn name(&self) -> Markup {
         let label = self.label.as_deref().unwrap_or(&self.member);
         html! {

@@ -10,11 +10,12 @@ use maud::{Markup, html};
 use super::Board;
 use super::page::{lock_path, text};
 
-/// The maximum number of suggestions.
+/// The maximum number of lock names that the page suggests for a free name.
 const MOST: usize = 5;
 
-/// Returns suggestions for a free name: at most [`MOST`] names of similar locks that are held or
-/// awaited now.
+/// Returns names to suggest for a name whose lock is free: the same name without the namespace, or
+/// at most [`MOST`] names that end with a colon or a slash and this name. All suggested locks are
+/// held or awaited now.
 pub(super) async fn by(board: &Board, name: &str) -> Vec<String> {
     if let Some(short) = board.locks.key_of(name).filter(|short| short != name)
         && let Ok(found) = board.locks.inspect_part(short.as_str(), 0, 1).await

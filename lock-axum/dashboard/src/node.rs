@@ -22,7 +22,8 @@ use super::page::{
 use super::plot::plot;
 use super::{Board, Part, Topic};
 
-/// The maximum number of hot names that the page lists for an hour. The JSON response lists all.
+/// The maximum number of names that the page shows for each hour in each of two lists: the most
+/// refused names and the names with the longest waits. The JSON response has up to 32 in each.
 const MOST_HOT: usize = 5;
 
 /// Handles `GET /node`: returns the page, the JSON or an event stream.
@@ -59,7 +60,8 @@ struct NodeView {
     positions_lost: u64,
     servers: Vec<Server>,
     classes: Vec<Class>,
-    /// The last ten minutes of the busiest classes, with a sample every five seconds.
+    /// The waits, holds and refusals of the busiest classes in the last ten minutes, with a sample
+    /// every five seconds.
     past: Vec<Past>,
     hottest: Vec<Hour>,
     from: u32,
@@ -91,18 +93,19 @@ struct Class {
     oldest_hold_ms: Option<u64>,
 }
 
-/// The hottest lock names in an hour.
+/// The lock names that were refused most often or waited for longest in one hour.
 #[derive(Debug, Serialize)]
 struct Hour {
     /// The time since the hour began, in ms.
     began_ms: u64,
-    /// The names that were refused most often.
+    /// The most refused names with the number of refusals, most refused first; at most 32.
     refused: Vec<Hot>,
-    /// The names with the longest waits.
+    /// The names with the longest waits, longest first; at most 32.
     waited: Vec<Hot>,
 }
 
-/// A hot lock name, with the number of refusals or the longest wait.
+/// A lock name that was often refused or waited for long. `times` is the number of refusals, and
+/// `longest_ms` the longest wait in ms. An entry has one of the two.
 #[derive(Debug, Serialize)]
 struct Hot {
     lock: Option<String>,
@@ -118,13 +121,14 @@ struct Hot {
 struct One {
     /// The lock name in the store; null if names are redacted.
     lock: Option<String>,
-    /// The lock name as this process passes it to `Locks`, without the namespace.
+    /// The lock name as this process passes it to `Locks`, without the namespace; null if names are
+    /// redacted.
     name: Option<String>,
     label: String,
     demand: String,
     class: String,
     state: &'static str,
-    /// The number of waiters ahead in the queue.
+    /// The number of waiters ahead in the queue; null for a hold, and until the request is queued.
     position: Option<u64>,
     age_ms: u64,
 }
@@ -253,7 +257,8 @@ impl One {
     }
 }
 
-/// Renders a class's last ten minutes as a table row.
+/// Renders a class's waits, holds and refusals of the last ten minutes as a table row with three
+/// graphs.
 fn row(past: &Past) -> Markup {
     let Past { class, waiting, holding, refused } = past;
     let times: u64 = refused.iter().sum();

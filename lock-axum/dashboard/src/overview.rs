@@ -23,20 +23,23 @@ use super::refusal::Refusal;
 use super::turns::Queues;
 use super::{Board, Part, Topic};
 
-/// The maximum number of locks in a survey, which searches the store for held or awaited locks.
+/// The number of found locks at which a survey ends. A survey searches the store for held or
+/// awaited locks.
 const MOST_LOCKS: usize = 1_000;
-/// The maximum duration of a survey. A survey that takes longer ends without the other locks.
+/// The time after which a survey ends, even if it has not searched the whole store.
 const LONGEST: Duration = Duration::from_secs(2);
-/// How long the locks found by a survey are shown before the next survey may start, at least.
+/// The minimum time between the end of a survey and the next survey. Meanwhile, all requests
+/// receive the result of the last survey.
 const FRESH: Duration = Duration::from_secs(2);
-/// How long the locks found by a survey are shown at least, as a multiple of the survey's duration.
-/// With 4, surveys run at most 20 % of the time, however many pages are open.
+/// The minimum time between the end of a survey and the next survey, as a multiple of the last
+/// survey's duration. The longer of this time and [`FRESH`] applies. With 4, surveys run for at
+/// most a fifth of the time, however many pages are open.
 const PAUSE: u32 = 4;
-/// The maximum length of the filter text, in bytes.
+/// The maximum length of the filter text, in bytes. A longer text is cut.
 const MAX_TEXT: usize = 512;
 
-/// The last survey's result: all held or awaited locks. Only one survey runs at a time, and
-/// concurrent requests share the result.
+/// The last survey's result, the held or awaited locks, which requests share until it is too old.
+/// Only one survey runs at a time; other requests wait for its result.
 #[derive(Debug, Default)]
 pub(super) struct LastSurvey {
     last: Mutex<Option<(Instant, Arc<Overview>)>>,
@@ -61,7 +64,8 @@ impl By {
         (Self::OldestHolder, "oldest-holder", "Oldest holder"),
     ];
 
-    /// Returns the number by which this lock is sorted.
+    /// Returns the length of the lock's queue, or the age in ms of the next waiter or of a holder.
+    /// The page shows the lock with the highest number first.
     fn of(self, lock: &Busy) -> u64 {
         match self {
             Self::Waiting => lock.waiting,
@@ -71,7 +75,8 @@ impl By {
     }
 }
 
-/// The query parameters for filter and order.
+/// The query parameters of the overview: the sort order, the filter text, and the part of the list
+/// to show.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub(super) struct Which {
@@ -155,15 +160,16 @@ impl Which {
 pub(super) struct Overview {
     #[serde(skip)]
     locks: Vec<Busy>,
-    /// Whether the survey has visited all keys in the store.
+    /// True if the survey has searched the whole store. False if the survey ended early, or if a
+    /// server did not respond.
     is_complete: bool,
     /// How many steps the survey took. Each step searches some keys, or inspects some locks.
     steps: u32,
     /// The survey's duration, in ms.
     took_ms: u64,
-    /// The errors of servers that did not respond to the survey.
+    /// The errors of servers that did not respond to the survey, each text once.
     errors: Vec<String>,
-    /// The last of these errors.
+    /// The last error in `errors`. It becomes the response if the survey found no lock.
     #[serde(skip)]
     failure: Option<LockError>,
 }
@@ -188,27 +194,29 @@ struct View<'a> {
 struct Busy {
     /// The lock name in the store; null if names are redacted.
     lock: Option<String>,
-    /// The lock name as this process passes it to `Locks`, without the namespace.
+    /// The lock name as this process passes it to `Locks`, without the namespace; null if names are
+    /// redacted, or if the lock is outside the namespace.
     name: Option<String>,
     holding: u64,
-    /// The label of the holder whose lease ends first. A holder without a label is shown as in the
-    /// store.
+    /// The label of the holder whose lease ends first, or the text that stands for the holder in
+    /// the store if there is no label. `None` if nobody holds the lock.
     holder: Option<String>,
-    /// The time since the holder's request, in ms, including the wait. Of the holder whose lease
-    /// ends first.
+    /// The time since the holder whose lease ends first requested the lock, in ms, including the
+    /// wait. `None` without a holder, and for other programs, such as a JVM service.
     age_ms: Option<u64>,
-    /// The remaining lease of the holder whose lease ends first, in ms.
+    /// The remaining lease of the holder whose lease ends first, in ms; `None` without a holder.
     lease_ms: Option<u64>,
     waiting: u64,
-    /// How long the next waiter has waited, in ms.
+    /// How long the next waiter has waited, in ms; `None` without a waiter, and for other programs.
     next_waits_ms: Option<u64>,
-    /// An upper bound for the time until the next waiter's turn, in ms, at the observed rate of
-    /// turns.
+    /// An upper bound for the time until the next waiter's turn, in ms, if the queue continues at
+    /// the observed rate of turns. `None` without a waiter, and before two turns were observed.
     turn_in_ms: Option<u64>,
 }
 
 impl LastSurvey {
-    /// Returns the last survey's result. Runs a new survey if this result is too old.
+    /// Returns the last survey's result. Runs a new survey if there is none, or if the last survey
+    /// ended longer ago than [`FRESH`] and [`PAUSE`] allow.
     pub(super) async fn read(&self, locks: &Locks) -> Arc<Overview> {
         let mut last = self.last.lock().await;
         if let Some((at, overview)) = &*last
@@ -229,7 +237,8 @@ impl Overview {
         self.locks.iter().filter_map(|lock| lock.name.as_deref().or(lock.lock.as_deref()))
     }
 
-    /// Runs a survey, within the limits for locks and time.
+    /// Runs a survey until it is complete, has found [`MOST_LOCKS`] locks or has taken [`LONGEST`].
+    /// An error of a server does not end the survey.
     async fn read(locks: &Locks, queues: &Queues) -> Self {
         let begun = Instant::now();
         let mut survey = locks.survey();

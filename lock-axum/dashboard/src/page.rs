@@ -18,7 +18,7 @@ use serde::Serialize;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-/// Which page is shown, for the mark in the navigation.
+/// The page that is shown. The navigation marks the link to this page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
     Node,
@@ -27,14 +27,15 @@ pub(super) enum Page {
     Refusal,
 }
 
-/// Page parts, from top to bottom.
+/// The content of a page below the title, from top to bottom. A part that is `None` is left out.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// Notes about the state when the page was opened, not updated.
+    /// The first part, rendered once when the page is opened: a note, a refusal or the filter form.
     pub(super) notes: Option<Markup>,
-    /// The part that is updated while the page is open.
+    /// The second part, such as tables of locks. Each server-sent event updates it while the page
+    /// is open.
     pub(super) live: Option<Markup>,
-    /// The part below, which is not updated.
+    /// The last part, rendered once when the page is opened: the release form.
     pub(super) rest: Option<Markup>,
 }
 
@@ -110,8 +111,8 @@ pub(super) async fn js() -> Response {
     (secured("text/javascript; charset=utf-8", "no-cache"), text).into_response()
 }
 
-/// Returns response headers with this content type and `Cache-Control`, including the security
-/// headers.
+/// Returns the headers of a response with this `Content-Type` and `Cache-Control`, and the security
+/// headers, such as the content security policy.
 pub(super) fn secured(kind: &'static str, cached: &'static str) -> HeaderMap {
     let headers: [(HeaderName, &str); 6] = [
         (CONTENT_TYPE, kind),
@@ -140,9 +141,10 @@ pub(super) fn table(id: &str, title: &str, heads: &[&str], rows: Markup) -> Mark
     }
 }
 
-/// Renders a link to a lock's page. `lock` is the name in the store, or `None` if names are
-/// redacted. `name` is the name as this process passes it to `Locks`. The link shows `lock` too if
-/// it differs.
+/// Renders a link to a lock's page with the text `name`, the name as this process passes it to
+/// `Locks`. `lock` is the name in the store, and is shown too if it differs. If `name` is `None`,
+/// `lock` is shown without a link. If `lock` is `None`, because names are redacted, only "hidden"
+/// is shown.
 pub(super) fn lock_link(lock: Option<&str>, name: Option<&str>) -> Markup {
     match (lock, name) {
         (None, _) => html! { span.soft { "hidden" } },
@@ -209,7 +211,7 @@ pub(super) fn demand(demand: Demand) -> String {
     }
 }
 
-/// Converts a duration to whole milliseconds.
+/// Converts a duration to whole milliseconds, at most `u64::MAX`.
 pub(super) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -232,7 +234,8 @@ pub(super) fn optional_age(ms: Option<u64>) -> String {
     ms.map_or_else(|| "–".to_owned(), age)
 }
 
-/// Formats the milliseconds since a holder's request, including the wait, such as `5.0 s ago`.
+/// Formats the milliseconds since a holder's request, including the wait, such as `5.0 s ago`, and
+/// `None` as a dash.
 pub(super) fn ago(ms: Option<u64>) -> String {
     ms.map_or_else(|| "–".to_owned(), |ms| format!("{} ago", age(ms)))
 }

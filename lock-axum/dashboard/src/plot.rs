@@ -10,9 +10,9 @@ use super::page::count;
 /// The graph's height in SVG units. A sample is one unit wide.
 const HEIGHT: u64 = 28;
 
-/// Draws the last ten minutes as a graph, newest on the right. `of` names the numbers for screen
-/// readers, and `kind` is the CSS class. The graph is a step function, because each number is a
-/// sample at one moment.
+/// Draws `numbers`, the samples of the last ten minutes, as a graph with the newest on the right.
+/// `of` says for screen readers what the numbers are, and `kind` is the CSS class. The graph is a
+/// step function, because each number is a sample at one moment.
 pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
     let highest = numbers.iter().copied().max().unwrap_or_default();
     let last = numbers.last().copied().unwrap_or_default();

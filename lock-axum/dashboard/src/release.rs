@@ -30,16 +30,18 @@ use super::refusal::Refusal;
 
 /// The maximum number of holders whose labels are logged at a release.
 const MOST_LOGGED: u32 = 10;
-/// The name of the token's cookie.
+/// The name of the cookie with the token of the release form.
 const NAME: &str = "lock-dashboard";
-/// The token length in hexadecimal digits, for 128 bits.
+/// The length of the token in the release form, in hexadecimal digits: 128 random bits.
 const DIGITS: usize = 32;
 
-/// The token by which the release form is recognized as opened in the same browser.
+/// A random value in the release form and in a cookie. A release is accepted only if both are
+/// equal, because another site can neither read the form nor set the cookie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
     text: String,
-    /// Whether the browser has sent the token in its cookie.
+    /// True if the browser has sent the token in the cookie. Otherwise the response sets the
+    /// cookie.
     is_known: bool,
 }
 
@@ -68,7 +70,8 @@ impl Token {
     }
 }
 
-/// Adds the cookie to the response if the browser does not have the token yet.
+/// Adds a cookie with `token` to the response, unless the browser has sent this token. Adds none if
+/// `token` is `None`, because releases are switched off.
 pub(super) fn with_cookie(mut response: Response, token: Option<Token>) -> Response {
     if let Some(Token { text, is_known: false }) = token
         && let Ok(cookie) =
@@ -99,7 +102,7 @@ pub(super) fn form(name: &str, token: &Token) -> Markup {
     }
 }
 
-/// The fields in the release form.
+/// The fields in a submitted release form: the name of the lock, and the form's token.
 #[derive(Debug, Deserialize)]
 pub(super) struct Release {
     name: String,
@@ -151,8 +154,8 @@ async fn release_all(
     Ok(released)
 }
 
-/// Returns the refusal for a release that is switched off, comes from another site or has a wrong
-/// token.
+/// Checks whether a release is allowed. Returns a refusal if releases are switched off, if the
+/// request comes from another site, or if `token` differs from the token in the browser's cookie.
 fn check(board: &Board, (uri, headers): (&Uri, &HeaderMap), token: &str) -> Result<(), Refusal> {
     let refused = |code, sentence: &str| Err(Refusal::new(StatusCode::FORBIDDEN, code, sentence));
     if !board.allows_release {

@@ -8,17 +8,18 @@ use std::time::Duration;
 use lockcore::operate::Participant;
 use tokio::time::Instant;
 
-/// How long turns are kept after their queue was last observed.
+/// How long a queue's observed turns are kept after the last observation of this queue.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 
-/// The observed queues, by lock name and first position shown.
+/// The observed turns of each queue, by lock name and first position shown. A turn is a change of
+/// the first waiter. The rate of turns is used to estimate how long waiters still have to wait.
 #[derive(Debug, Default)]
 pub(super) struct Queues(Mutex<HashMap<(String, u32), Turns>>);
 
 impl Queues {
     /// Records a queue's waiters from position `from` on, as observed now. Returns the average
-    /// duration of a turn. Returns `None` before the second turn, because the first was observed
-    /// only in part.
+    /// duration of a turn, a change of the first waiter. Returns `None` before the second turn,
+    /// because the first was observed only in part.
     pub(super) fn note(&self, name: &str, from: u32, waiters: &[Participant]) -> Option<Duration> {
         let now = Instant::now();
         let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +40,7 @@ impl Queues {
     }
 }
 
-/// How often and when the first waiter of a queue was seen to change, which is counted as a turn.
+/// The turns of a queue: how often, and over what time, the first waiter was seen to change.
 #[derive(Debug)]
 struct Turns {
     /// When the queue was first observed.
@@ -48,9 +49,10 @@ struct Turns {
     last: Instant,
     /// When the queue was last observed.
     seen: Instant,
-    /// The number of turns.
+    /// The number of turns since `began`.
     count: u32,
-    /// The waiters at the last observation, next first.
+    /// The waiters at the last observation, by their texts in the store; the next to be granted is
+    /// first.
     waiters: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ use crate::support::{Pages, SOON, read, wait};
 
 const EVENTS: &str = "text/event-stream";
 
-/// Reads the markup from the events of a response, in order.
+/// A reader of the markup in a response's server-sent events.
 struct Events(BodyDataStream);
 
 impl Events {
