@@ -26,7 +26,9 @@ async fn pay(amount: String) -> (StatusCode, String) {
     (StatusCode::CREATED, format!("payment {number}: {amount}\n"))
 }
 
-/// Returns the user; a real service takes it from authentication, not from a header.
+/// Returns the user in the header `x-user` as the scope of the request, so that no user receives
+/// another user's response. A request without a user is refused with 401. A real service takes the
+/// user from authentication, not from a header.
 fn user(parts: &Parts) -> Result<Scope, Refusal> {
     let user = |headers: &HeaderMap| Some(headers.get("x-user")?.to_str().ok()?.to_owned());
     let user = user(&parts.headers).filter(|user| !user.is_empty());

@@ -8,15 +8,15 @@ use tokio::sync::futures::Notified;
 
 use crate::record::key::RecordKey;
 
-/// The waiting requests of this process, by record. [`tell`](Self::tell) notifies them when the
-/// response for their record is stored. They look it up at once, instead of being granted the lock
-/// one after another.
+/// The requests of this process that wait in line, by record. When a response is stored in a
+/// record, [`tell`](Self::tell) notifies the requests that wait for it. They look up the response
+/// at once, instead of being granted the lock one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     waiting: Mutex<HashMap<RecordKey, Weak<Notify>>>,
 }
 
-/// The registration of a waiting request, removed when dropped.
+/// A waiting request's registration in the [`Board`]. Dropping it removes the registration.
 #[derive(Debug)]
 pub(crate) struct Seat {
     board: Arc<Board>,
@@ -46,8 +46,8 @@ impl Board {
         }
     }
 
-    /// Drops `seats`, which all requests for this record share, and removes the map entry if no
-    /// other request has a reference.
+    /// Drops one request's reference to the record's `Notify`, and removes the record from the map
+    /// if this was the last reference.
     fn leave(&self, key: &RecordKey, seats: Arc<Notify>) {
         let mut waiting = self.waiting();
         drop(seats);

@@ -16,12 +16,14 @@ use crate::record::answer::Answer;
 use crate::record::outcome::Outcome;
 use crate::response_body::{AnswerBody, End};
 
-/// The bounds for collecting response bodies.
+/// The limits within which the layer collects the body of a handler's response, so that the
+/// response can be stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CollectBounds {
-    /// The maximum size in bytes for a stored body.
+    /// The maximum size of a stored body, in bytes. A response with a larger body is not stored.
     pub(crate) bytes: usize,
-    /// The maximum time until the end of a body of unknown size.
+    /// The maximum time to collect a body whose size is unknown in advance. A response whose body
+    /// takes longer is not stored.
     pub(crate) within: Duration,
 }
 

@@ -24,15 +24,16 @@ pub(crate) type ScopeOf = dyn Fn(&request::Parts) -> Result<Scope, Refusal> + Se
 pub(crate) type MeaningOf = dyn Fn(&response::Parts) -> Meaning + Send + Sync;
 pub(crate) type Responds = dyn Fn(&Refusal) -> Response<Bytes> + Send + Sync;
 
-/// The settings of an [`IdempotencyLayer`](crate::IdempotencyLayer). Its methods describe them.
+/// The settings of an [`IdempotencyLayer`](crate::IdempotencyLayer), shared by the requests of a
+/// service. The methods of the layer set and describe them.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) locking: LockScopeLayer,
     pub(crate) store: Arc<dyn ReplayStore>,
     pub(crate) board: Arc<Board>,
     pub(crate) scope: Arc<ScopeOf>,
-    /// The namespace of the locks, if any, which also separates the records of services with a
-    /// shared store.
+    /// The namespace of the locks; `None` if none is set. It is hashed into each record name, so
+    /// that services with a shared store and different namespaces have separate records.
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) methods: Vec<Method>,
     pub(crate) header: HeaderName,
@@ -49,8 +50,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Waits for a store operation, for at most `store_within`. Then drops it and returns an error
-    /// of kind `Unavailable`.
+    /// Waits for the store operation `step`. If it takes longer than `store_within`, drops it and
+    /// returns an error of kind `Unavailable`.
     pub(crate) async fn within<T>(
         &self,
         step: impl Future<Output = Result<T, StoreError>>,

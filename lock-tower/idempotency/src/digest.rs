@@ -3,7 +3,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256 hasher for a sequence of fields.
+/// A SHA-256 hasher for a sequence of fields, which distinguishes `ab`, `c` from `a`, `bc`.
 pub(crate) struct FieldDigest(Sha256);
 
 impl FieldDigest {
@@ -15,18 +15,18 @@ impl FieldDigest {
         digest
     }
 
-    /// Adds a number of fixed length, such as a field count.
+    /// Adds a number as eight bytes, such as the count of the fields that follow.
     pub(crate) fn number(&mut self, number: usize) {
         self.0.update((number as u64).to_be_bytes());
     }
 
-    /// Adds a field, preceded by the length.
+    /// Adds a field, preceded by the length of the field, so that field boundaries change the hash.
     pub(crate) fn field(&mut self, bytes: &[u8]) {
         self.number(bytes.len());
         self.0.update(bytes);
     }
 
-    /// Returns the hash.
+    /// Returns the SHA-256 of the purpose and all fields and numbers.
     pub(crate) fn finish(self) -> [u8; 32] {
         self.0.finalize().into()
     }

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The maximum key length, in bytes.
+/// The maximum length of an idempotency key in bytes, without quotes.
 const MAX_BYTES: usize = 255;
 
 /// An idempotency key without quotes: 1 to 255 visible ASCII characters.

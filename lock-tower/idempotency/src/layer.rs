@@ -267,8 +267,9 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets the maximum time for a store operation; 2 s by default. A slower operation counts as
-    /// failed.
+    /// Sets the maximum time for a store operation; 2 s by default. A slower operation is dropped,
+    /// and the layer responds as to a failed store: before the handler starts, the request is
+    /// refused with 503.
     pub fn store_within(mut self, within: Duration) -> Self {
         self.config.store_within = within;
         self

@@ -20,7 +20,7 @@ use crate::response_body::AnswerBody;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::work::{Keyed, Work};
 
-/// How the wait for the lock ends.
+/// How a request's wait in line for the record's lock has ended.
 enum Turn<R> {
     /// The lock is granted, so the handler may run.
     Granted(LockGuard),

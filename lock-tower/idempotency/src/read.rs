@@ -14,14 +14,15 @@ use tokio::time::timeout;
 use crate::frame::next_frame;
 use crate::refusal::{Cause, Refusal};
 
-/// The bounds for reading request bodies.
+/// The limits within which the layer reads a request body, before the request waits in line.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
     /// The maximum size in bytes for a single body.
     pub(crate) each: usize,
-    /// The memory for the bodies of all requests.
+    /// The memory that the bodies of all requests share. A request whose body does not fit is
+    /// refused.
     pub(crate) room: Arc<Room>,
-    /// The maximum time for a body to arrive.
+    /// The maximum time until a body has arrived completely.
     pub(crate) within: Duration,
 }
 

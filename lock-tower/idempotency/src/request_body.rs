@@ -22,7 +22,8 @@ enum Kind<B> {
     /// The unchanged body of a request whose key the layer does not handle, such as a request
     /// without a key.
     Passing(#[pin] B),
-    /// The completely read body. `data` and `trailers` are `None` once they are sent.
+    /// The completely read body. `data` and `trailers` are `None` once they are sent, or if the
+    /// body has none.
     Whole {
         data: Option<Bytes>,
         trailers: Option<HeaderMap>,

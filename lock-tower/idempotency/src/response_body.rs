@@ -91,21 +91,24 @@ fn boxed<D: Buf, E: Into<BoxError>>(frame: Result<Frame<D>, E>) -> Result<Frame<
     as_bytes(frame).map_err(Into::into)
 }
 
-/// A response body, of which the layer has collected the beginning in order to store it. The client
-/// receives the collected bytes first, then the trailers, the error or the rest.
+/// The response body for a request that has waited in line. The client receives the bytes in `data`
+/// first: a stored response, a refusal, or what the layer has collected of the handler's body in
+/// order to store it. Then it receives what `end` contains: trailers, an error, or the rest of the
+/// body.
 pub(crate) struct AnswerBody<R> {
-    /// The collected bytes. Empty once they are sent.
+    /// The bytes to send first. Empty once they are sent.
     pub(crate) data: Bytes,
     pub(crate) end: End<R>,
 }
 
-/// What follows the collected bytes of a body.
+/// What the client receives after the bytes in `data`.
 pub(crate) enum End<R> {
-    /// The body has ended, possibly with trailers.
+    /// The body has ended. `None` if it has no trailers, or once they are sent.
     Trailers(Option<HeaderMap>),
-    /// The body has failed with this error. `None` once it is sent.
+    /// The handler's body has failed with this error. `None` once it is sent.
     Failed(Option<BoxError>),
-    /// The body has not ended yet: the rest is streamed.
+    /// The handler's body has not ended yet, so the rest is streamed and the response is not
+    /// stored.
     Open(Pin<Box<R>>),
 }
 

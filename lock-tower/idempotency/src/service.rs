@@ -157,8 +157,9 @@ impl Config {
         response
     }
 
-    /// Does the same as [`refuse`](Self::refuse), for a request whose body has been read: the
-    /// response has the body type of such a request.
+    /// Returns the response for a refusal with this cause, and records the refusal, as
+    /// [`refuse`](Self::refuse) does. For requests whose body has been read, because their response
+    /// has an [`AnswerBody`].
     pub(crate) fn refuse_keyed<R>(&self, cause: Cause) -> Response<AnswerBody<R>> {
         self.refuse(&Refusal::new(cause)).map(AnswerBody::whole)
     }

@@ -18,7 +18,8 @@ use crate::record::key::RecordKey;
 use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 
-/// The future returned by the methods of a [`ReplayStore`].
+/// A boxed future of a store operation's result. The methods of [`ReplayStore`] return it, so that
+/// the layer can use any store as a trait object.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// A store that keeps a [`Record`] for each idempotency key. Each method is an atomic operation.
@@ -74,10 +75,12 @@ pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
     }
 }
 
-/// The argument of [`ReplayStore::start`]: a request that begins.
+/// A request that has its lock and is about to run the handler. The argument of
+/// [`ReplayStore::start`].
 #[derive(Debug, Clone)]
 pub struct Start {
-    /// The fingerprint of the request.
+    /// The fingerprint of the request. If an existing record has another fingerprint, the key was
+    /// used for a different request.
     pub fingerprint: Fingerprint,
     /// The fencing token of the lock under which the request begins.
     pub token: FencingToken,
@@ -88,7 +91,8 @@ pub struct Start {
     pub takes_over: bool,
 }
 
-/// The result of [`ReplayStore::start`].
+/// Whether the handler may run, and if not, why: an existing record forbids it, or a later request
+/// has begun. The result of [`ReplayStore::start`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
     /// The record is written, so the handler may run.
@@ -105,18 +109,18 @@ pub enum Started {
     Overtaken,
 }
 
-/// The argument of [`ReplayStore::finish`]: a request whose outcome is known.
+/// A request whose outcome is known and is to be stored. The argument of [`ReplayStore::finish`].
 #[derive(Debug, Clone)]
 pub struct Finish {
     /// The fencing token of the lock under which the request began.
     pub token: FencingToken,
-    /// The outcome of the request.
+    /// The outcome to write into the record.
     pub outcome: Outcome,
     /// The time until the store removes the record.
     pub expiry: Duration,
 }
 
-/// The result of [`ReplayStore::finish`].
+/// Whether the outcome is stored, and if not, why. The result of [`ReplayStore::finish`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
     /// The record has the outcome of this request.

@@ -12,11 +12,12 @@ use lockcore::FencingToken;
 
 use crate::record::Record;
 
-/// A request whose earlier attempt began and left no response, for the function set by
-/// [`when_unanswered`](crate::IdempotencyLayer::when_unanswered). The earlier attempt's process has
-/// died, the handler panicked, failed, ran too long or returned a response of [unknown
-/// meaning](crate::Meaning::Unknown), or the response could not be stored. The work may have been
-/// done.
+/// A request whose earlier attempt began and left no response. The argument of the function set by
+/// [`when_unanswered`](crate::IdempotencyLayer::when_unanswered).
+///
+/// An attempt leaves no response if the process dies, if the handler panics, fails, runs too long
+/// or returns a response of [unknown meaning](crate::Meaning::Unknown), or if the response cannot
+/// be stored. The work may have been done.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unanswered<'a> {
@@ -42,7 +43,7 @@ pub enum Decision {
     Answer(Response<Bytes>),
 }
 
-/// The future returned by the function set by
+/// A boxed future of the [`Decision`] for a request, returned by the function set by
 /// [`when_unanswered`](crate::IdempotencyLayer::when_unanswered).
 pub type DecisionFuture<'a> = Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
 type Decides = dyn for<'a> Fn(Unanswered<'a>) -> DecisionFuture<'a> + Send + Sync;
@@ -54,7 +55,7 @@ pub(crate) enum OnUnanswered {
     Run,
     /// Refuse the request, until the record expires.
     Refuse,
-    /// Do what this function returns.
+    /// Call this function, and do what it decides for the request.
     Ask(Arc<Decides>),
 }
 

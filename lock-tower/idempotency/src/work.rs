@@ -39,8 +39,8 @@ pub(crate) struct Work<S> {
     pub(crate) keyed: Keyed,
 }
 
-/// The key of a request, with the settings of the layer. `record` finds the stored record, and
-/// `fingerprint` shows whether an equal request has made it.
+/// The key of a request, with the settings of the layer. `record` is the name of the record in the
+/// store, and `fingerprint` shows whether an equal request wrote this record.
 pub(crate) struct Keyed {
     pub(crate) config: Arc<Config>,
     pub(crate) key: Arc<str>,
@@ -48,7 +48,8 @@ pub(crate) struct Keyed {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// What to do with a request that has its lock, after the store was asked to record the start.
+/// How to serve a request that has its lock: run the handler, or send a response without it.
+/// Decided by the store, or by the function set by `when_unanswered`.
 enum Next<R> {
     Handler {
         is_again: bool,
@@ -103,7 +104,8 @@ impl<S> Work<S> {
 }
 
 impl Keyed {
-    /// Records in the store that the handler starts, and returns [`Next::Handler`]. Returns
+    /// Records in the store that the handler starts, and returns [`Next::Handler`], or
+    /// [`Next::Given`] if the function set by `when_unanswered` has returned a response. Returns
     /// [`Next::Answered`] if the record has a response or forbids the start, or if the store fails.
     async fn start<R>(&self, parts: &Parts, guard: &LockGuard) -> Next<R> {
         let Self { config, record, .. } = self;
@@ -152,7 +154,7 @@ impl Keyed {
     }
 
     /// Stores the handler's response if the work was done, removes the record if nothing was done,
-    /// and returns the response to send.
+    /// leaves the record unchanged if this is unknown, and returns the response to send.
     async fn settle<R>(
         &self,
         response: Response<R>,

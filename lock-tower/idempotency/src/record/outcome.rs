@@ -27,8 +27,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Creates the outcome with this response; without it if the encoding is larger than
-    /// [`MAX_OUTCOME_BYTES`].
+    /// Creates [`Outcome::Kept`] with this response, or [`Outcome::NotKept`] with the status if the
+    /// encoded response would be larger than [`MAX_OUTCOME_BYTES`].
     pub(crate) fn kept(answer: Answer) -> Self {
         let status = answer.status;
         let outcome = Self::Kept(answer);

@@ -32,7 +32,7 @@ impl StoreError {
         Self { kind: StoreErrorKind::Malformed, detail: detail.to_string().into() }
     }
 
-    /// Returns the error kind.
+    /// Returns the kind of the error, which determines how the request is refused.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }

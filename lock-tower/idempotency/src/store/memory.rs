@@ -109,7 +109,8 @@ fn later(expiry: Duration) -> Instant {
     now.checked_add(expiry).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 60 * 60))
 }
 
-/// Returns the memory for a stored response, in bytes.
+/// Returns the number of bytes that an outcome adds to a record: the stored response's headers and
+/// body, or 0 if the response is not kept.
 fn size(outcome: &Outcome) -> usize {
     let Outcome::Kept(answer) = outcome else { return 0 };
     let headers = answer.headers().iter();

@@ -92,7 +92,8 @@ impl RedisReplays {
     }
 
     /// Runs a script on the record with this name, and returns the reply. `arguments` appends the
-    /// script's arguments to the command.
+    /// script's arguments to the command. If a repeatable script fails on a connection that was
+    /// opened earlier, runs it once more on a new connection.
     async fn run(
         &self,
         step: &Step,
@@ -138,8 +139,8 @@ async fn ask(
     connection.req_packed_command(command).await?.extract_error()
 }
 
-/// Converts an expiry to whole milliseconds, at least 1, because Redis removes a record whose
-/// expiry is zero.
+/// Converts an expiry to whole milliseconds: at least 1, because Redis removes a record whose
+/// expiry is zero, and at most a hundred years.
 fn millis(time: Duration) -> u64 {
     // A hundred years, so that the sum with the server's current time does not overflow.
     const MOST: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;

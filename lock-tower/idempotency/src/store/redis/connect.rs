@@ -11,24 +11,26 @@ use tokio::sync::Mutex;
 
 use crate::store::error::StoreError;
 
-/// The shared connection, for the use of one operation.
+/// A handle to the shared connection, for one operation. If the operation fails, it passes `number`
+/// to [`give_up`](Connect::give_up), so that the next operation opens a new connection.
 pub(crate) struct Lent {
     pub(crate) connection: Box<dyn ConnectionLike + Send>,
     /// The number of the connection, by which [`give_up`](Connect::give_up) recognizes it. Each new
-    /// connection has a higher number.
+    /// connection has a higher number, so a late failure of an old connection is ignored.
     pub(crate) number: u64,
-    /// Whether the connection was opened for this operation. The server may have closed an older
-    /// connection unnoticed.
+    /// True if the connection was opened for this operation. Only on an older connection a failed
+    /// operation is tried again, because the server may have closed that connection unnoticed.
     pub(crate) is_new: bool,
 }
 
 pub(crate) type Connecting<'a> =
     Pin<Box<dyn Future<Output = Result<Lent, StoreError>> + Send + 'a>>;
 
-/// The source of the connection shared by all operations.
+/// Opens and replaces the connection that all operations of a store share. It is a trait, so that
+/// the store's type does not depend on the type of the pool.
 pub(crate) trait Connect: Send + Sync {
     /// Returns the shared connection. Opens a new connection if there is none, or if the last was
-    /// given up.
+    /// given up. Fails if the new connection cannot be opened.
     fn connect(&self) -> Connecting<'_>;
 
     /// Makes the next operation open a new connection, because an operation failed on the
@@ -36,8 +38,8 @@ pub(crate) trait Connect: Send + Sync {
     fn give_up(&self, number: u64);
 }
 
-/// The connection opened by a pool's manager. It takes no pool slot, and is not checked before each
-/// operation, which would cost a round trip.
+/// A [`Connect`] that opens the connection with a pool's manager. The connection takes no pool
+/// slot, and is not checked before each operation, because the check would cost a round trip.
 pub(crate) struct PoolConnect<M: Manager, W: From<Object<M>>> {
     pool: Pool<M, W>,
     /// The open connection and the connection's number. `None` before the first operation.

@@ -12,10 +12,12 @@ use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 use crate::store::{Finished, Started};
 
-/// The field `version` of a record with the fields that this version of the crate writes.
+/// The value of the field `version` in records that this version of the crate writes. A record with
+/// another value is not read, because its fields may mean something else.
 const VERSION: &[u8] = b"1";
 
-/// Parses the reply of `look_up.lua`: the record, or `None` if there is none.
+/// Parses the reply of `look_up.lua`: the record, or `None` if there is none. Fails if the record
+/// or the reply is malformed.
 pub(crate) fn looked_up(answer: Value) -> Result<Option<Record>, StoreError> {
     let mut parts = array(answer)?.into_iter();
     match parts.next() {
@@ -24,7 +26,7 @@ pub(crate) fn looked_up(answer: Value) -> Result<Option<Record>, StoreError> {
     }
 }
 
-/// Parses the reply of `start.lua`.
+/// Parses the reply of `start.lua`. Fails if the reply, or the record in it, is malformed.
 pub(crate) fn started(answer: Value) -> Result<Started, StoreError> {
     let mut parts = array(answer)?.into_iter();
     let tag = parts.next().ok_or_else(unknown)?;
@@ -35,7 +37,7 @@ pub(crate) fn started(answer: Value) -> Result<Started, StoreError> {
     }
 }
 
-/// Parses the reply of `finish.lua`.
+/// Parses the reply of `finish.lua`. Fails if the reply is none of the three results.
 pub(crate) fn finished(answer: Value) -> Result<Finished, StoreError> {
     match text(&answer) {
         Some(b"stored") => Ok(Finished::Stored),
@@ -56,7 +58,7 @@ fn tagged(tag: &Value, fields: impl Iterator<Item = Value>) -> Result<Record, St
 }
 
 /// Parses a record's fields: version, fingerprint, token, start time, and the outcome if there is
-/// one.
+/// one. Fails if the version is not [`VERSION`], or if a field is missing or malformed.
 fn record(fields: impl Iterator<Item = Value>) -> Result<Record, StoreError> {
     let mut fields = fields.map(field);
     let mut next = || fields.next().flatten();
