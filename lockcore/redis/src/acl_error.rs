@@ -1,22 +1,23 @@
 //! Parses the server's errors about a missing ACL right. The wording depends on the server version,
 //! and on whether a script sent the command.
 
-/// How a server's error begins if the user may not run a command inside a script.
+/// Phrases by which a server's error says that a script, not the client directly, sent the refused
+/// command.
 const INSIDE_A_SCRIPT: [&str; 2] = [
     "The user executing the script can't", // 6.2 and 7.0
     "ACL failure in script",               // from 7.2, and the forks
 ];
 
-/// A server's refusal of a command because the user lacks an ACL right.
+/// A server's refusal of a command because the Redis user lacks an ACL right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AclError {
-    /// The right that the user lacks.
+    /// The kind of right that is missing: to a command, a key or a channel.
     pub missing: MissingRight,
     /// True if a command inside a script was refused. Earlier commands of the script may have run.
     pub inside_a_script: bool,
 }
 
-/// The kind of ACL right that a user lacks.
+/// The kind of ACL right that the Redis user lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MissingRight {
     /// The right to run a command, such as `pubsub|numsub`. `None` if the error does not name the
@@ -52,8 +53,8 @@ impl AclError {
         Some(Self { missing, inside_a_script })
     }
 
-    /// Returns what to change so that the command is allowed, such as `allow +evalsha`. `None` for
-    /// a key or channel, because only the calling program knows the rules that its user needs.
+    /// Returns the remedy to append to the error text, such as `allow +evalsha`. `None` if a key or
+    /// channel is refused, because only the application knows which keys and channels it uses.
     pub(crate) fn advice(&self) -> Option<String> {
         match &self.missing {
             MissingRight::Command(Some(name)) => Some(format!("allow +{name}")),
@@ -69,7 +70,7 @@ impl AclError {
 mod tests {
     use super::*;
 
-    /// The wording of Redis 6.2.14, 7.0.15 and 8.2.3, and of Valkey 9.1.2.
+    /// Error texts of Redis 6.2.14, 7.0.15 and 8.2.3, and of Valkey 9.1.2.
     #[test]
     fn every_version_is_understood() {
         let named = |name: &str| MissingRight::Command(Some(name.to_owned()));

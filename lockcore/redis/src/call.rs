@@ -5,19 +5,21 @@ use std::io::Write as _;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-/// Bytes to reserve around each word of a command, for the length prefix and line ends.
+/// Bytes to reserve for each word of a command in addition to the word, because the Redis protocol
+/// encodes it as `$LENGTH\r\nWORD\r\n`.
 const AROUND: usize = 24;
 
-/// A command encoded for the Redis protocol; or several commands sent together, such as a
-/// transaction, of which only the last reply is delivered.
+/// A Redis command in encoded form, or several commands sent as one request, such as a transaction.
+/// Of several replies, only the last is delivered to the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// Number of words (the command name and its arguments) in `bytes`; 0 if `bytes` contains
-    /// complete commands with their headers.
+    /// Number of words (command name and arguments) in `bytes`, from which [`write`](Self::write)
+    /// creates the header `*WORDS`. 0 if `bytes` contains complete commands with their headers.
     words: usize,
     /// The encoded words, each with a length prefix and a line end; or the complete commands.
     bytes: Vec<u8>,
-    /// Number of replies that the server will send.
+    /// Number of replies that the server sends to this request: 1 for a single command, otherwise
+    /// one for each command.
     pub answers: usize,
 }
 
@@ -34,19 +36,22 @@ impl Packed {
         Self { words: 0, bytes: Vec::with_capacity(size), answers: 1 }
     }
 
-    /// Creates an empty buffer for complete commands. `answers` is the number of replies to all of
-    /// them, `size` their expected length in bytes.
+    /// Creates an empty buffer, to which the caller appends complete commands with their headers.
+    /// `answers` is the number of replies to all of these commands, and `size` their expected
+    /// length in bytes, for which memory is reserved.
     pub fn whole(answers: usize, size: usize) -> Self {
         Self { answers, ..Self::with_capacity(size) }
     }
 
-    /// Appends encoded bytes to a buffer from [`whole`](Self::whole).
+    /// Appends bytes unchanged, because they are already encoded, such as a command header. Only
+    /// for a buffer from [`whole`](Self::whole).
     pub fn append(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
     /// Encodes a word (a command name or an argument), and appends it to a buffer from
-    /// [`whole`](Self::whole). The caller has appended the command's header before.
+    /// [`whole`](Self::whole). The caller must have appended the command's header, `*WORDS`,
+    /// before.
     pub fn word(&mut self, word: &[u8]) {
         self.bytes.reserve(word.len() + AROUND);
         // Nearly all words have a length of two digits.
@@ -67,7 +72,8 @@ impl Packed {
         self.word(word);
     }
 
-    /// Appends the encoded command, or all commands, to `to`.
+    /// Appends the complete request to `to`. The header of a single command is written here,
+    /// because only now the number of words is known.
     pub fn write(&self, to: &mut Vec<u8>) {
         if self.words > 0 {
             to.push(b'*');
@@ -114,8 +120,8 @@ impl From<&Packed> for Cmd {
 }
 
 impl ScriptCall {
-    /// Creates a call of the script with this source and SHA-1 digest, for this number of keys. The
-    /// caller then adds the keys, followed by the other arguments.
+    /// Creates a call of the script with this `source` and SHA-1 `digest`. The caller then adds
+    /// exactly `keys` keys, followed by the other arguments.
     pub fn begin(source: &'static str, digest: &str, keys: usize) -> Self {
         let mut command = Packed::with_capacity(512 + 64 * keys);
         command.words = 2;

@@ -8,7 +8,7 @@ use crate::error::ClientError;
 use crate::server_url;
 use crate::servers_url::{ServersUrl, invalid};
 
-/// The default port of Cluster nodes.
+/// The port of a Cluster node whose URL or host has none.
 const PORT: u16 = 6379;
 
 /// Addresses of some Redis Cluster nodes, through which all other nodes are found.
@@ -28,7 +28,7 @@ impl Cluster {
     }
 
     /// Parses `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`. `None` if the URL has
-    /// another scheme.
+    /// another scheme; an error if a host is empty.
     pub(crate) fn read(url: &str) -> Option<Result<Self, ClientError>> {
         let servers = ServersUrl::read(url, "cluster", PORT)?;
         let nodes = servers.map(|servers| Self { nodes: servers.each(servers.path) });
@@ -37,12 +37,12 @@ impl Cluster {
 }
 
 /// Parses a `redis+cluster://` or `rediss+cluster://` URL into the same value as [`Cluster::new`].
-/// `None` if the URL has another scheme.
+/// `None` if the URL has another scheme; an error if a host is empty.
 pub fn read_cluster(url: &str) -> Option<Result<Cluster, ClientError>> {
     Cluster::read(url)
 }
 
-/// Returns the connection settings of each node.
+/// Returns the connection settings of each node named in `cluster`, in the same order.
 ///
 /// # Errors
 /// A URL cannot be parsed, or names several servers.

@@ -1,7 +1,7 @@
-//! A command connection: our multiplexed connection, or a redis-rs connection.
+//! A command connection: the multiplexed connection of this crate, or a redis-rs connection.
 //!
-//! Servers named by a URL get our multiplexed connection. The user's client or pool, RESP3, and TLS
-//! without certificate verification get a redis-rs connection.
+//! Servers named by a URL get the connection of this crate. The application's client or pool,
+//! RESP3, and TLS without certificate verification get a redis-rs connection.
 
 pub(crate) mod decoder;
 mod own;
@@ -32,7 +32,8 @@ pub type Answered = Result<Value, RedisError>;
 
 /// A callback for the reply to a command. It is dropped without a call if the runtime ends first.
 pub trait Recipient: Send + 'static {
-    /// Called once, with the reply or the error.
+    /// Receives the server's reply, or the error with which the request failed. Called in the
+    /// connection's task, or before the request is sent at all, so it must not block.
     fn take(self: Box<Self>, answer: Answered);
 }
 
@@ -42,46 +43,55 @@ impl<F: FnOnce(Answered) + Send + 'static> Recipient for F {
     }
 }
 
-/// A connection to one server, ours or that of redis-rs.
+/// The operations of a connection to one server, implemented by the connection of this crate and by
+/// that of redis-rs.
 trait Transport: Send + Sync {
-    /// Sends an encoded command, and waits for the reply: see [`Connection::ask`].
+    /// Sends an encoded command, and waits for the reply or an error: see [`Connection::ask`].
     fn ask<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered>;
 
     /// Sends a command at once, and later calls `recipient` with the reply: see
     /// [`Connection::give`].
     fn give(&self, runtime: (Begin, &Handle), command: &Packed, recipient: Box<dyn Recipient>);
 
-    /// Returns the error that closed the connection, if any: see [`Connection::why_closed`].
+    /// Returns the error that closed the connection; `None` if it seems open: see
+    /// [`Connection::why_closed`].
     fn why_closed(&self, last_success: Instant) -> Option<RedisError>;
 
-    /// Returns true if several commands can be sent as one request.
+    /// Returns true if several commands can be sent as one request, such as a transaction. False
+    /// for a redis-rs connection.
     fn takes_transactions(&self) -> bool {
         false
     }
 
-    /// Sets the timeout of later requests: see [`Connection::settle`].
+    /// Shortens the timeout of later requests: see [`Connection::settle`]. Does nothing on a
+    /// redis-rs connection.
     fn settle(&self, _timeout: Duration) {}
 
-    /// Closes the connection and fails its pending requests: see [`Connection::end`].
+    /// Closes the connection and fails its pending requests: see [`Connection::end`]. Does nothing
+    /// on a redis-rs connection.
     fn end(&self) {}
 
-    /// Returns the number of pending requests; `None` if it is unknown.
+    /// Returns the number of requests without a reply yet; `None` for a redis-rs connection,
+    /// because it does not report the number.
     fn unanswered(&self) -> Option<usize> {
         None
     }
 }
 
-/// A connection for commands. Clones share the connection.
+/// A connection to one server for commands. It does not reconnect. Many requests can wait for
+/// replies at the same time. Clones share the connection.
 #[derive(Clone)]
 pub struct Connection(Arc<dyn Transport>);
 
 impl Connection {
-    /// Opens our multiplexed connection if it supports these settings and `certificates` is `Some`,
-    /// otherwise a redis-rs connection.
+    /// Opens a connection and logs in, with a connection of this crate if possible. redis-rs opens
+    /// the connection if this crate does not support the settings, such as RESP3, or if
+    /// `certificates` is `None`, because the application's client may contain certificates that
+    /// cannot be read from it.
     ///
-    /// On our connection, the timeout of requests is at first as long as that of the whole
-    /// connection attempt, because a busy server may be as slow to reply as to accept. Once the
-    /// connection is [settled](Self::settle), the timeout is `timeout`.
+    /// On a connection of this crate, the timeout of requests is at first at least that of the
+    /// whole connection attempt, because a busy server may be as slow to reply as to accept. Once
+    /// the connection is [settled](Self::settle), the timeout is `timeout`.
     pub(crate) async fn open(
         info: ConnectionInfo,
         certificates: Option<&Certificates>,
@@ -98,7 +108,8 @@ impl Connection {
         Ok(Self(Arc::new(TheirConnection::open(info, timeout, attempt).await?)))
     }
 
-    /// Wraps a redis-rs connection, and sets its timeout for each reply.
+    /// Wraps a redis-rs connection created by a pool. `timeout` becomes the maximum time to wait
+    /// for each reply.
     #[cfg(feature = "deadpool")]
     pub(crate) fn theirs(connection: MultiplexedConnection, timeout: Duration) -> Self {
         Self(Arc::new(TheirConnection::new(connection, timeout)))
@@ -124,9 +135,10 @@ impl Connection {
         self.0.ask(command).await
     }
 
-    /// Sends a command at once, and calls `recipient` with the reply. If the command cannot be
-    /// sent, `recipient` gets the error before this returns. `runtime` is used to start a task,
-    /// which only a redis-rs connection needs.
+    /// Sends a command without waiting, and later calls `recipient` with the reply. If a connection
+    /// of this crate cannot send the command, `recipient` gets the error before this returns. A
+    /// redis-rs connection needs a task that waits for the reply: `runtime` has the function that
+    /// starts the task, and the task's runtime.
     pub(crate) fn give(
         &self,
         runtime: (Begin, &Handle),
@@ -136,32 +148,35 @@ impl Connection {
         self.0.give(runtime, command, recipient);
     }
 
-    /// Sets the timeout of all later requests on our multiplexed connection, once its setup is
-    /// complete. No request may be pending, and the timeout may only become shorter.
+    /// Shortens the timeout of all later requests to `timeout`. Called when the setup of the
+    /// connection is complete, because until then requests have the longer timeout of the
+    /// connection attempt. No request may be pending. Does nothing on a redis-rs connection, which
+    /// has this timeout from the start.
     pub fn settle(&self, timeout: Duration) {
         self.0.settle(timeout);
     }
 
     /// Returns true if several commands can be sent as one request, whose last reply is delivered.
-    /// Only our multiplexed connection can do this.
+    /// Only a connection of this crate can do this.
     pub(crate) fn takes_transactions(&self) -> bool {
         self.0.takes_transactions()
     }
 
-    /// Closes our multiplexed connection at once, and fails its pending requests. Has no effect on
+    /// Closes a connection of this crate at once, and fails its pending requests. Has no effect on
     /// a redis-rs connection, which closes with its last clone.
     pub(crate) fn end(&self) {
         self.0.end();
     }
 
-    /// Returns the number of pending requests; `None` for a redis-rs connection.
+    /// Returns the number of requests without a reply yet; `None` for a redis-rs connection,
+    /// because it does not report the number.
     pub(crate) fn unanswered(&self) -> Option<usize> {
         self.0.unanswered()
     }
 
-    /// Returns the error that closed the connection; `None` if it seems open. `last_success` is the
-    /// time of the server's last reply: a redis-rs connection is checked only if that is some time
-    /// ago.
+    /// Returns the error that closed the connection; `None` if it seems open. A redis-rs connection
+    /// notices a close only when it sends, so a send is tried, unless the server's last reply, at
+    /// `last_success`, is less than 10 ms ago.
     pub(crate) fn why_closed(&self, last_success: Instant) -> Option<RedisError> {
         self.0.why_closed(last_success)
     }
@@ -173,8 +188,9 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Returns `Err` if the reply is an error or contains one. Searched here first, because redis-rs
-/// rebuilds every list that it searches.
+/// Returns the reply, or `Err` if it is an error or a list that contains an error. Searches the
+/// reply here first, because redis-rs rebuilds every list that it searches, and few replies contain
+/// errors.
 fn checked(answer: Value) -> Answered {
     if has_error(&answer) { answer.extract_error() } else { Ok(answer) }
 }

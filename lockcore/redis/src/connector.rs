@@ -1,5 +1,5 @@
-//! Opens connections to a server, which is given by a URL, by the user's client, configuration or
-//! pool, or by sentinels.
+//! Opens connections to a server, which is given by a URL, by the application's client,
+//! configuration or pool, or by sentinels.
 
 #[cfg(feature = "deadpool")]
 mod pool;
@@ -28,7 +28,7 @@ use crate::tls::{self, Tls};
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
-/// Pause between two checks with the sentinels whether the primary has changed.
+/// Pause between two requests to the sentinels for the current primary, to notice a failover.
 const FOLLOW: Duration = Duration::from_secs(2);
 /// Idle time after which the kernel begins to check whether the peer is alive (TCP keepalive).
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -39,41 +39,45 @@ const USER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The library's name and version for CLIENT SETINFO, which servers have from 7.2 on.
 pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"));
 
-/// Opens command connections and subscriptions to one server.
+/// Opens connections to one server, for commands and for subscriptions. Behind sentinels, the
+/// server is the current primary, and may change.
 pub struct Connector {
     source: ServerSource,
     tls: Tls,
-    /// True if the settings are complete, so that we can connect without redis-rs. False for the
-    /// user's client or pool, which may have certificates that cannot be read from it.
+    /// True if this crate knows all connection settings, and so may open connections itself. False
+    /// for the application's client or pool, which may contain certificates that cannot be read
+    /// from it: then redis-rs opens the connections.
     is_known: bool,
     timeouts: Timeouts,
     /// The provider of user and password, used instead of the credentials in the URL or client.
     credentials: Provider<Credentials>,
-    /// The name of subscriptions in CLIENT LIST.
+    /// The name that subscriptions get in CLIENT LIST.
     name: String,
 }
 
 /// A new command connection, on which the server has replied to HELLO.
 #[derive(Debug)]
 pub struct Opened {
-    /// The open connection.
+    /// The open connection, logged in. Its requests may still have the longer timeout of the
+    /// connection attempt, until it is [settled](Connection::settle).
     pub connection: Connection,
     /// The reply to HELLO; `None` if the server lacks the command.
     pub hello: Option<Hello>,
 }
 
-/// A new connection for messages.
+/// A new connection for subscriptions, on which no channel is subscribed yet.
 pub(crate) struct Subscribed {
     pub(crate) connection: PubSub,
-    /// The primary that the connection leads to; `None` if sentinels do not name the server.
+    /// The primary that the connection leads to; `None` without sentinels.
     pub(crate) primary: Option<Primary>,
 }
 
-/// Where a connector gets the server's address from.
+/// Where a connector gets the server's address from, and who opens connections.
 enum ServerSource {
-    /// The address in a URL, or in the user's client or configuration.
+    /// The server in a URL, or in the application's client or configuration.
     One(Box<Client>),
-    /// A pool, whose manager creates the command connections, and the settings for subscriptions.
+    /// The application's pool, whose manager creates the command connections; and the connection
+    /// settings for subscriptions, which the pool does not create.
     #[cfg(feature = "deadpool")]
     Pool(deadpool_redis::Pool, Box<ConnectionInfo>),
     /// The primary named by these sentinels.
@@ -81,10 +85,11 @@ enum ServerSource {
 }
 
 impl Connector {
-    /// Creates a connector for a URL: of a server, or of the sentinels of a primary.
+    /// Creates a connector for the server in a URL, or for the primary behind the sentinels in a
+    /// URL.
     ///
     /// # Errors
-    /// The URL contains something unsupported, or cannot be used.
+    /// The URL is invalid or has an unsupported part, or a certificate cannot be used.
     pub fn from_url(url: &str, tls: &Tls, timeouts: Timeouts) -> Result<Self, ClientError> {
         if let Some(sentinels) = Sentinels::read(url) {
             return Self::from_sentinels(&sentinels?, tls, timeouts);
@@ -129,8 +134,8 @@ impl Connector {
         })
     }
 
-    /// Creates a connector for the server of the user's client. redis-rs opens the connections,
-    /// because the client may have certificates that cannot be read from it.
+    /// Creates a connector for the server of the application's client. redis-rs opens the
+    /// connections, because the client may contain certificates that cannot be read from it.
     ///
     /// # Errors
     /// A setting or a certificate cannot be used.
@@ -160,7 +165,7 @@ impl Connector {
         self.timeouts
     }
 
-    /// Returns true if sentinels name the server, which then may change.
+    /// Returns true if sentinels name the server, so that its address may change.
     pub fn is_watched(&self) -> bool {
         matches!(self.source, ServerSource::Sentinels(_))
     }
@@ -221,8 +226,9 @@ impl Connector {
         }
     }
 
-    /// Requests the current credentials and certificates, and returns a future that opens a
-    /// connection with them.
+    /// Requests the current credentials and certificates from their providers, and returns a future
+    /// that opens a connection with them. The request is separate, because waiting for a provider
+    /// must not use up the time of the connection attempt.
     async fn open(
         &self,
         info: ConnectionInfo,
@@ -237,8 +243,9 @@ impl Connector {
         })
     }
 
-    /// Requests the current credentials and certificates. Returns the connection settings `info`
-    /// with both set, and the certificates themselves.
+    /// Requests the current credentials and certificates from their providers. Returns the
+    /// connection settings `info` with both set, and the certificates themselves. Fails if a
+    /// provider has never returned a value.
     async fn now(
         &self,
         info: ConnectionInfo,
@@ -251,8 +258,8 @@ impl Connector {
         Ok((info, certificates))
     }
 
-    /// Opens a connection for messages to the server that commands go to. `introduce` is true if
-    /// the user may set the library name.
+    /// Opens a connection for subscriptions to the server that commands go to. `introduce` is true
+    /// if the Redis user may send CLIENT SETINFO, which sets the name of this library.
     pub(crate) async fn subscription(
         &self,
         introduce: bool,
@@ -296,7 +303,8 @@ impl Connector {
         }
     }
 
-    /// Returns the server's address; with sentinels, a placeholder.
+    /// Returns the server's address. With sentinels it is a placeholder, of which only the use of
+    /// TLS is meaningful.
     fn address(&self) -> &ConnectionAddr {
         match &self.source {
             ServerSource::One(client) => client.get_connection_info().addr(),
@@ -315,8 +323,8 @@ impl Connector {
         }
     }
 
-    /// Awaits `opening`, which opens a connection, with a timeout. The error names the address, and
-    /// the remedy if it is known.
+    /// Awaits `opening`, which opens a connection, for at most the timeouts of `attempt` and of the
+    /// first reply. An error names `address`, and the remedy if it is known.
     async fn bounded<T>(
         &self,
         address: impl fmt::Display,
@@ -346,12 +354,14 @@ impl Connector {
     }
 }
 
-/// The remedy if a certificate is for a host name, but the sentinels return an IP address.
+/// Remedy appended to the error if the server's certificate is for a host name, but the sentinels
+/// returned an IP address.
 const SENTINELS_TELL_NAMES: &str = ". The sentinels returned this address: to get host names \
     instead, set `sentinel resolve-hostnames yes` and `sentinel announce-hostnames yes` on each \
     sentinel";
 
-/// Awaits a new connection, and sends HELLO on it.
+/// Awaits a new connection, and sends HELLO on it. Fails only if the connection breaks: a server
+/// that lacks HELLO leaves [`Opened::hello`] at `None`.
 async fn with_hello(
     opening: impl Future<Output = Result<Connection, RedisError>>,
 ) -> Result<Opened, RedisError> {
@@ -365,15 +375,16 @@ async fn with_hello(
     Ok(Opened { connection, hello })
 }
 
-/// Returns the error for settings that redis-rs rejects.
+/// Creates the error for settings that redis-rs rejects, with the remedy if they need the feature
+/// `tls`.
 fn invalid(error: &RedisError) -> ClientError {
     let advice = tls::advice_on_url(error).unwrap_or_else(|| error.category());
     ClientError::refused(ClientErrorKind::InvalidOption, advice)
 }
 
 /// Returns `info` with settings that redis-rs does not have by default: small writes are sent at
-/// once, dead peers are detected, and CLIENT SETINFO is not sent, because the user may lack the
-/// right. Keepalive and user timeout of the user's client are kept.
+/// once, dead peers are detected, and CLIENT SETINFO is not sent, because the Redis user may lack
+/// the right. A keepalive and a user timeout set by the application are kept.
 fn tuned(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.tcp_settings().clone().set_nodelay(true);
     let keepalive = settings.keepalive().cloned().unwrap_or_else(|| {

@@ -26,7 +26,8 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// Returns the connection settings `info` with these credentials.
+    /// Returns the connection settings `info` with these credentials. Without a user here, the user
+    /// in `info` is kept.
     pub(crate) fn apply(self, info: ConnectionInfo) -> ConnectionInfo {
         let Self { user, password } = self;
         let mut settings = info.redis_settings().clone().set_password(password);

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// The kinds of client errors.
+/// Why a command or a connection attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClientErrorKind {
     /// A URL, a setting or a certificate cannot be used.
@@ -13,7 +13,7 @@ pub enum ClientErrorKind {
     Unavailable,
     /// The server refuses writes: it is a replica, or cannot replicate or save.
     ReadOnly,
-    /// The server refuses the credentials, or the user lacks a right.
+    /// The server refuses the credentials, or the Redis user lacks a right.
     Denied,
     /// The server's memory is full.
     OutOfMemory,

@@ -50,12 +50,14 @@ pub(crate) fn of_connecting(error: &RedisError) -> ClientError {
     ClientError::refused(kind, advised(text(error)))
 }
 
-/// Creates the error of a request that our multiplexed connection did not send.
+/// Creates the error of a request that was not sent because of `why`. The connection has to be
+/// replaced.
 pub fn unsent(why: &str) -> RedisError {
     redis::make_extension_error(UNSENT.to_owned(), Some(why.to_owned()))
 }
 
-/// The code of errors from [`unsent`]. It stands where server errors have their code.
+/// Error code of [`unsent`] errors, by which [`breaks_connection`] recognises them. redis-rs stores
+/// it where a server error has a code such as `OOM`.
 const UNSENT: &str = "UNSENT";
 
 /// Creates the error of a connection that the server has closed. `words` is the server's last
@@ -66,17 +68,20 @@ pub(crate) fn ended(words: &ServerError) -> RedisError {
     redis::make_extension_error(ENDED.to_owned(), Some(said))
 }
 
-/// Creates the error of a connection on which a reply arrived without a request.
+/// Creates the error of a connection on which a reply arrived without a request. Later replies
+/// could go to the wrong requests, so the connection ends.
 pub(crate) fn unasked() -> RedisError {
     let said = "the server sent a reply without a request".to_owned();
     redis::make_extension_error(ENDED.to_owned(), Some(said))
 }
 
-/// The code of errors from [`ended`] and [`unasked`]. It stands where server errors have their
-/// code.
+/// Error code of [`ended`] and [`unasked`] errors, by which [`of_command`] recognises that the
+/// connection ended while commands may have run. redis-rs stores it where a server error has a code
+/// such as `OOM`.
 const ENDED: &str = "ENDED";
 
-/// The error that a server sends before it closes a connection because of `maxclients`.
+/// Text in the error that a server sends to a new client before it closes the connection, because
+/// `maxclients` connections are open.
 const NO_ROOM: &str = "max number of clients reached";
 
 /// Translates the error of a SUBSCRIBE. `channel` is the ACL rule that the error suggests if the
@@ -99,7 +104,7 @@ pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> ClientError {
 const A_PROXY: &str = ": a proxy may close the connection on an unknown command, but grants arrive \
     by SUBSCRIBE: connect to the server itself";
 
-/// Returns the server's error, followed by the remedy if it is known.
+/// Returns the error text `said`, followed by the remedy if it is known.
 fn advised(said: String) -> String {
     let next = match AclError::read(&said) {
         Some(error) => match error.advice() {
@@ -115,7 +120,7 @@ fn advised(said: String) -> String {
     format!("{said}: {next}")
 }
 
-/// The error of a Cluster node for SELECT, because a Cluster has a single database.
+/// Text in a Cluster node's error for SELECT, because a Cluster has a single database.
 const NO_SELECT: &str = "SELECT is not allowed in cluster mode";
 
 /// Returns true if the connection has to be replaced after this error.

@@ -7,20 +7,20 @@ use redis::{Cmd, Value};
 /// A server's reply to HELLO, which describes the server and the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// `redis`, or the name of a fork.
+    /// The server software: `redis`, or the name of a fork, such as `valkey`.
     pub server: String,
-    /// The version of the server.
+    /// The server's version, such as `7.2.4`.
     pub version: String,
-    /// `standalone`, `cluster` or `sentinel`.
+    /// The server's mode: `standalone`, `cluster` or `sentinel`.
     pub mode: String,
-    /// `master` or `replica`.
+    /// The server's replication role: `master` or `replica`.
     pub role: String,
     /// The version of the Redis protocol on the connection: 2 or 3.
     protocol: u8,
 }
 
 impl Hello {
-    /// Returns the HELLO command.
+    /// Returns the HELLO command without arguments, which changes nothing on the connection.
     pub fn ask() -> Cmd {
         redis::cmd("HELLO")
     }

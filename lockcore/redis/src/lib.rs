@@ -5,11 +5,12 @@
 //!
 //! # The parts
 //!
-//! - [`Connector`] opens connections to one server: from a URL, from the user's client,
+//! - [`Connector`] opens connections to one server: from a URL, from the application's client,
 //!   configuration or pool, or to the primary behind [`Sentinels`]. It applies [`Tls`], and the
 //!   [`Credentials`] that a [`Provider`] returns for each connection.
-//! - [`Connection`] sends commands and receives their replies. For servers named by a URL it is our
-//!   multiplexed connection, otherwise a redis-rs connection. A private trait hides the difference.
+//! - [`Connection`] sends commands and receives their replies. For servers named by a URL it is a
+//!   multiplexed connection of this crate, otherwise a redis-rs connection. A private trait hides
+//!   the difference.
 //! - [`CommandLink`] keeps a command connection open. It replaces a failed connection, with pauses
 //!   and timeouts suited to slow servers and many clients at once, and numbers the servers that it
 //!   connects to. [`Subscription`] does the same for messages.
@@ -17,13 +18,13 @@
 //! - [`failure`] reads the errors of servers and sockets: a [`ClientError`] has a kind, a readable
 //!   sentence with the remedy where there is one, and whether the command may have run.
 //!
-//! # What the user of this crate provides
+//! # What the caller provides
 //!
 //! - The script sources to load into each server.
 //! - A [`LinkListener`], notified of the connection state, and of each server and server time
 //!   before a command is sent there; a [`Listener`] for messages.
 //! - The meaning of server errors: the link returns each server reply, error or not, and only the
-//!   user knows the script errors.
+//!   caller knows the script errors.
 //! - A function that [begins](Begin) a task, because each request on a redis-rs connection needs
 //!   one.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -42,14 +42,14 @@ use crate::pace::{ConnectAttempt, Pace};
 use crate::setup::{self, Compare, ConnectionSetup, Extras, Identity};
 use crate::task::{Begin, answer_to};
 
-/// Time since the last reply after which a PING checks the connection.
+/// Time since the server's last reply after which a PING checks the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Interval at which the link checks whether the connection was closed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Minimum lifetime of a connection that is replaced at once. If it broke sooner, there is a pause
-/// before it is replaced.
+/// Minimum lifetime of a connection that is replaced without a pause when it breaks. If it broke
+/// sooner, the server may close connections or refuse all writes, so there is a pause first.
 pub(crate) const LASTED: Duration = Duration::from_millis(100);
 
 /// Receives the events of a [`CommandLink`]. The methods are called under the link's mutex, so they
@@ -60,13 +60,15 @@ pub trait LinkListener: Send + Sync + 'static {
     /// connects to another server.
     fn on_server(&self, now_us: u64, number: u64);
 
-    /// Called after each change of the connection state, and when a task that watches the state has
-    /// reason to check again. `down` is the error that broke the connection or with which the last
-    /// connection attempt failed; `None` while connected.
+    /// Called after each change of the connection state. Also called, with the state unchanged,
+    /// when the server is counted as another server, because it has lost its data. `down` is the
+    /// error that broke the connection or with which the last connection attempt failed; `None`
+    /// while connected.
     fn on_state(&self, down: Option<&ClientError>);
 }
 
-/// A command connection that is replaced when it fails. Clones share the connection.
+/// A command connection that is replaced when it fails, until the link is closed. Clones share the
+/// connection.
 #[derive(Clone)]
 pub struct CommandLink(Arc<SharedLink>);
 
@@ -74,18 +76,19 @@ struct SharedLink {
     connector: Arc<Connector>,
     setup: ConnectionSetup,
     request_timeout: Duration,
-    /// The runtime of the connections. `begin` starts a task on it.
+    /// The runtime on which tasks of connections run. `begin` starts a task on it.
     runtime: Handle,
     begin: Begin,
     current: Mutex<Current>,
     state: LinkState,
-    /// The current server's number: 0 for the first server, raised with each change of server.
+    /// The current server's number: 0 for the first server, raised with each change of server. Copy
+    /// of [`Current::server`], read without the mutex.
     servers: AtomicU64,
     listener: Arc<dyn LinkListener>,
     /// The lowest connection number whose replies are trusted. Replies on earlier connections are
     /// discarded.
     trusted: AtomicU64,
-    /// Wakes the supervisor task, because the connection broke or has to be checked.
+    /// Notified when the connection broke or has to be checked. Wakes the supervisor task for this.
     suspicion: Arc<Notify>,
     closed: CancellationToken,
 }
@@ -100,8 +103,8 @@ struct Current {
     server: u64,
     opened: Instant,
     last_success: Instant,
-    /// The time when a request was sent that has timed out, if the server has sent nothing since;
-    /// otherwise `None`.
+    /// When a request was sent that has timed out, if the server has sent nothing since. `None`
+    /// otherwise. It marks the beginning of an outage.
     silent: Option<Instant>,
     hello: Option<Hello>,
     identity: Identity,
@@ -112,7 +115,8 @@ struct Current {
 /// sent, or the reply was discarded because replies were out of step.
 pub type Judged = Result<Result<Value, RedisError>, ClientError>;
 
-/// The connection for a request, with the numbers that it has when the request is sent.
+/// An open connection on which to send a request, with the numbers of the connection and the
+/// server. [`CommandLink::judge`] needs them when the reply arrives.
 #[derive(Debug, Clone)]
 pub struct Sender {
     connection: Connection,
@@ -125,7 +129,7 @@ pub struct Sender {
 impl CommandLink {
     /// Opens the connection, and keeps it open until `closed` is cancelled. Also returns the
     /// server's reply to HELLO, if the server has this command. Call [`settle`](Self::settle) once
-    /// the user's rights are known.
+    /// the Redis user's rights are known.
     ///
     /// `scripts` are the sources to load into each server, `name` is the name of the connections in
     /// CLIENT LIST, and `begin` starts tasks of connections.
@@ -188,7 +192,8 @@ impl CommandLink {
         Ok(())
     }
 
-    /// Returns the number of the current connection. A replacement has a higher number.
+    /// Returns the current connection's number. Each replacement raises the number, so a change
+    /// since an earlier call shows that the connection was replaced in between.
     pub fn generation(&self) -> u64 {
         self.0.current().generation
     }
@@ -215,7 +220,7 @@ impl CommandLink {
         self.0.connector.server()
     }
 
-    /// Returns the time since the server's last reply.
+    /// Returns the time since the server's last reply on this link.
     pub fn silent_for(&self) -> Duration {
         self.0.current().last_success.elapsed()
     }
@@ -230,13 +235,13 @@ impl CommandLink {
         Some(Outage { since, error })
     }
 
-    /// Returns when the current or last connection was established.
+    /// Returns when the current connection was established; without a connection, the last one.
     pub fn up_since(&self) -> Instant {
         self.0.state.up_since()
     }
 
-    /// Returns the number of pending requests. `None` without a connection, and for a redis-rs
-    /// connection.
+    /// Returns the number of requests without a reply yet. `None` without a connection, and for a
+    /// redis-rs connection, because it does not report the number.
     pub fn unanswered(&self) -> Option<usize> {
         let connection = self.0.current().connection.clone();
         connection?.unanswered()
@@ -267,21 +272,21 @@ impl CommandLink {
         }
     }
 
-    /// Returns true if transactions can be sent on this connection: it is our multiplexed
-    /// connection, and the user has the right.
+    /// Returns true if transactions can be sent on the connection of `sender`: it is a connection
+    /// of this crate, and the Redis user may send MULTI and EXEC.
     pub fn may_transact(&self, sender: &Sender) -> bool {
         sender.connection.takes_transactions() && self.0.setup.may_transact()
     }
 
-    /// Returns true if transactions can be sent on the current connection: it is our multiplexed
-    /// connection, and the user has the right. False without a connection.
+    /// Returns true if transactions can be sent on the current connection: it is a connection of
+    /// this crate, and the Redis user may send MULTI and EXEC. False without a connection.
     pub fn has_transactions(&self) -> bool {
         let takes = |connection: &Connection| connection.takes_transactions();
         self.0.setup.may_transact() && self.0.current().connection.as_ref().is_some_and(takes)
     }
 
     /// Returns the server's command that deletes a key only if it has a given value. `None` if the
-    /// server or the user lacks the command, and for a redis-rs connection.
+    /// server or the Redis user lacks the command, and for a redis-rs connection.
     pub fn may_compare(&self, sender: &Sender) -> Option<Compare> {
         self.0.setup.may_compare().filter(|_| sender.connection.takes_transactions())
     }
@@ -334,8 +339,9 @@ impl CommandLink {
         Ok(answer)
     }
 
-    /// Sends a PING, and replaces the connection if the reply is late or wrong. The timeout begins
-    /// with the PING, because earlier requests may be slow.
+    /// Sends a PING, and replaces the connection if the reply is late or wrong. A request that
+    /// timed out is not enough to replace the connection: the server may be busy with it, and reply
+    /// to the PING in time.
     async fn check(&self) {
         let Some(sender) = self.0.usable() else { return };
         let Sender { connection, generation, .. } = sender;
@@ -410,12 +416,13 @@ impl Current {
         }
     }
 
-    /// Records that the server has just replied.
+    /// Records that the server has just replied. Ends an outage that began with a timeout.
     fn note_success(&mut self) {
         (self.last_success, self.silent) = (Instant::now(), None);
     }
 
-    /// Records that a request had no reply within `length`, its timeout.
+    /// Records that a request had no reply within `length`, its timeout. This begins an outage if
+    /// the server has sent nothing since the request was sent.
     fn note_silence(&mut self, length: Duration) {
         let sent = Instant::now().checked_sub(length);
         // If the server has replied since the request was sent, it is only slow.
@@ -430,8 +437,9 @@ impl SharedLink {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the connection if it is open. A closed connection is replaced, and `None` returned:
-    /// the caller's request is not sent yet, and can wait for the next connection.
+    /// Returns the connection if it is open. If it was found closed, it will be replaced, and
+    /// `None` is returned: the caller's request is not sent yet, and can wait for the next
+    /// connection.
     fn usable(&self) -> Option<Sender> {
         if self.closed.is_cancelled() {
             return None;
@@ -449,7 +457,8 @@ impl SharedLink {
     }
 
     /// Marks the connection with this number as broken, so that the supervisor task replaces it.
-    /// Returns the connection on the first call; `None` if it was marked or replaced before.
+    /// Returns the connection on the first call, so that the caller can close it; `None` if it was
+    /// marked or replaced before.
     fn broke(&self, generation: u64, error: &ClientError) -> Option<Connection> {
         let mut current = self.current();
         if current.generation != generation {
@@ -465,8 +474,8 @@ impl SharedLink {
         Some(connection)
     }
 
-    /// Replaces the connection with this number because another server has taken over, and fails
-    /// its pending requests, because the old server may be frozen.
+    /// Closes the connection with this number because another server has taken over, and has it
+    /// replaced. The pending requests fail at once, because the old server may be frozen.
     fn give_up(&self, generation: u64, reason: &str) {
         if let Some(connection) = self.broke(generation, &unavailable(reason)) {
             connection.end();
@@ -521,7 +530,9 @@ async fn follow(shared: &SharedLink) {
     }
 }
 
-/// Tries to connect until an attempt succeeds, and makes the result the current connection.
+/// Replaces a broken connection: tries to connect until an attempt succeeds, reports the server to
+/// the listener, and makes the result the current connection. `pace` has the timeouts and pauses,
+/// and starts over if the broken connection had lasted.
 async fn replace(shared: &SharedLink, pace: &mut Pace) {
     let broke = Instant::now();
     let (old, opened) = {

@@ -20,12 +20,14 @@ pub struct Outage {
     pub error: ClientError,
 }
 
-/// A connection's state, shared by all clones.
+/// Whether a connection is up, and otherwise since when and why not. Tasks can read the state or
+/// wait for it. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct LinkState(Arc<State>);
 
 struct State {
-    /// The error that broke the connection; `None` while connected.
+    /// The error that broke the connection or with which the last connection attempt failed; `None`
+    /// while connected.
     down: watch::Sender<Option<ClientError>>,
     changed: Mutex<Changed>,
     tell: Tell,
@@ -41,24 +43,25 @@ struct Changed {
 }
 
 impl LinkState {
-    /// Creates the state of an open connection.
+    /// Creates the state of an open connection. `tell` is called at each later change.
     pub(crate) fn up(tell: Tell) -> Self {
         let changed = Mutex::new(Changed { up: Instant::now(), down: None });
         Self(Arc::new(State { down: watch::Sender::new(None), changed, tell }))
     }
 
-    /// Sets the state to connected.
+    /// Sets the state to connected, which wakes the tasks in [`until_up`](Self::until_up).
     pub(crate) fn set_up(&self) {
         self.set(None);
     }
 
-    /// Sets the state to disconnected, with this error.
+    /// Sets the state to disconnected because of this error. If it already is, only the error is
+    /// replaced, and the outage began at the first call.
     pub(crate) fn broke(&self, error: &ClientError) {
         self.set(Some(ClientError { may_have_run: false, ..error.clone() }));
     }
 
-    /// Sets the state to disconnected, for a reason that is no connection error, such as a closed
-    /// link.
+    /// Sets the state to disconnected for a reason that is only a text, such as that the link was
+    /// closed.
     pub(crate) fn end(&self, reason: impl Into<Arc<str>>) {
         self.set(Some(ClientError::refused(ClientErrorKind::Unavailable, reason)));
     }
@@ -76,7 +79,8 @@ impl LinkState {
         self.0.down.send_replace(down);
     }
 
-    /// Publishes the unchanged state again, to wake all tasks that watch it.
+    /// Calls `tell` with the unchanged state, so that tasks that watch it check again what else may
+    /// have changed.
     pub(crate) fn touch(&self) {
         let _changed = self.changed();
         (self.0.tell)(self.0.down.borrow().as_ref());
@@ -92,7 +96,7 @@ impl LinkState {
         let _ = self.0.down.subscribe().wait_for(Option::is_none).await;
     }
 
-    /// Returns the current outage; `None` while connected.
+    /// Returns when and why the connection broke, as an [`Outage`]; `None` while connected.
     pub(crate) fn outage(&self) -> Option<Outage> {
         let since = self.changed().down?;
         let error = self.why_down()?;

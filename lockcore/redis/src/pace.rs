@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The timeouts of connections and requests, as set by the user.
+/// The timeouts of connections and requests, as set by the application.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
     /// The timeout for each name lookup, and for the first connection to a server.
@@ -27,21 +27,23 @@ pub struct Timeouts {
     pub request: Duration,
 }
 
-/// The timeout of the first reconnect. It is short because another server may have taken over, and
-/// the next attempt may reach that server.
+/// Maximum timeout of the first attempt to reconnect. It is short because another server may have
+/// taken over, and the next attempt may reach that server.
 const FIRST: Duration = Duration::from_secs(1);
-/// Factor by which the timeout grows after an attempt that timed out. It is this large because with
-/// a factor of 2, a server that needs 10 s for all clients has them back only after 45 s.
+/// Factor by which the timeout grows after an attempt that timed out. With a smaller factor, more
+/// attempts are abandoned, and each costs the server time: with 2, a server that needs 10 s to
+/// accept all clients would have them back only after 45 s.
 const GROWTH: u32 = 4;
-/// The longest timeout of an attempt. There has to be a limit because a proxy may accept
-/// connections for a dead server.
+/// Maximum timeout of an attempt, unless the first timeout is already longer. Without a maximum, a
+/// proxy that accepts connections for a dead server would make timeouts grow without end.
 const LONGEST: Duration = Duration::from_secs(16);
 
-/// The pause after the first refused attempt. It doubles with each further refusal.
+/// Longest pause after the first refused attempt. It doubles with each further refusal, up to
+/// [`REFUSED_PAUSE`]. The actual pause is random, from half of it to all of it.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause after a refused attempt.
+/// Maximum pause after any refused attempt.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause after an attempt that timed out.
+/// Maximum pause after an attempt that timed out. The actual pause is random, from zero.
 const LATE_PAUSE: Duration = Duration::from_secs(4);
 
 /// A step of opening a connection, in order.
@@ -70,7 +72,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// The timeouts of a connection attempt, and the step that it has reached.
+/// The timeouts of a connection attempt, and the step that it has reached, which the error names
+/// after a timeout.
 #[derive(Debug)]
 pub struct ConnectAttempt {
     /// The timeout of the DNS lookup.
@@ -82,8 +85,8 @@ pub struct ConnectAttempt {
 }
 
 impl ConnectAttempt {
-    /// Creates the first connection attempt to a server. Its timeout is the user's connection
-    /// timeout.
+    /// Creates the first connection attempt to a server. Its timeout is the application's
+    /// connection timeout.
     pub fn first(timeouts: Timeouts) -> Self {
         Self::new(timeouts.connect, timeouts.connect)
     }
@@ -98,7 +101,7 @@ impl ConnectAttempt {
         Self { look_up, limit, progress: Mutex::new((Step::LookUp, Instant::now())) }
     }
 
-    /// Records which step begins now.
+    /// Records that `step` begins now, and so that all earlier steps are complete.
     pub(crate) fn begins(&self, step: Step) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = (step, Instant::now());
     }
@@ -107,8 +110,8 @@ impl ConnectAttempt {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Describes the step that was not complete when the attempt timed out, and for how long it
-    /// lasted.
+    /// Describes which step was not complete when the attempt timed out, and how long it had
+    /// lasted. For the error.
     pub(crate) fn why_late(&self) -> String {
         let (step, began) = self.progress();
         format!("no connection in time: {step} was not complete after {:.1?}", began.elapsed())
@@ -119,23 +122,25 @@ impl ConnectAttempt {
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     timeouts: Timeouts,
-    /// The timeout of the first attempt after a success.
+    /// The timeout of the first attempt after a successful connection.
     first: Duration,
-    /// The next attempt's timeout.
+    /// The next attempt's timeout. It grows after each attempt that the server accepted but did not
+    /// complete in time.
     limit: Duration,
-    /// The pause after the next refused attempt.
+    /// The longest pause after the next refused attempt. It doubles with each refusal.
     pause: Duration,
 }
 
 impl Pace {
-    /// Creates the pace for the only server. The first timeout is short, because the next attempt
-    /// may reach another server that has taken over.
+    /// Creates the pace for reconnecting to a server without alternatives. The first timeout is at
+    /// most 1 s, because the next attempt may reach another server that has taken over.
     pub(crate) fn new(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect.min(FIRST))
     }
 
-    /// Creates the pace for a server that is tried concurrently with others. The first timeout is
-    /// the user's connection timeout, because no server waits for another.
+    /// Creates the pace for a server that is tried concurrently with others, such as a sentinel.
+    /// The first timeout is the application's connection timeout, because no server waits for
+    /// another.
     pub(crate) fn among_others(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect)
     }
@@ -144,12 +149,13 @@ impl Pace {
         Self { timeouts, first, limit: first, pause: SHORTEST_PAUSE }
     }
 
-    /// Returns the pace after a successful attempt, with the first timeout and pause.
+    /// Returns a pace that starts over, with the first timeout and the shortest pause. Used after a
+    /// successful attempt.
     pub(crate) fn anew(&self) -> Self {
         Self::starting(self.timeouts, self.first)
     }
 
-    /// Creates the next attempt, with the current timeout.
+    /// Creates the next attempt, with the timeout that has grown after earlier attempts.
     pub(crate) fn attempt(&self) -> ConnectAttempt {
         ConnectAttempt::new(self.timeouts.connect, self.limit)
     }
@@ -164,8 +170,8 @@ impl Pace {
         tokio::time::sleep(pause).await;
     }
 
-    /// Pauses after a connection that broke right after it was opened: the server refuses every
-    /// write, or closes connections.
+    /// Pauses after a connection that broke right after it was opened, as after a refused attempt:
+    /// the server refuses every write, or closes connections.
     pub(crate) async fn after_refusal(&mut self) {
         let pause = self.pause_after(false, rand::random());
         tokio::time::sleep(pause).await;

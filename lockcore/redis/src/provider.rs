@@ -1,4 +1,5 @@
-//! A provider: a user callback that returns the current secret, called for each connection.
+//! A provider: a callback of the application that returns the current secret, called for each new
+//! connection.
 //!
 //! # Implementation notes
 //!
@@ -20,17 +21,19 @@ use tracing::{error, info};
 
 use crate::error::{ClientError, ClientErrorKind};
 
-/// The longest wait for a call of the provider.
+/// How long a new connection waits for the provider's callback, counted from the start of the call.
+/// After this time, the value of the last successful call is used.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The result of a provider's call: the current value, or why there is none.
+/// The result of a provider's callback: the current value, or why there is none.
 pub type Provided<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// A user callback that returns the current secret, called for each new connection. Empty, as by
-/// default, if the user has set none.
+/// A callback set by the application that returns the current secret, such as a password, and is
+/// called for each new connection. Empty, as by default, if the application has set none.
 pub struct Provider<T>(Option<Arc<Asked<T>>>);
 
-/// A callback and the results of its calls, shared by all clones of a provider.
+/// A provider's callback, the call in progress and the results of earlier calls. Shared by all
+/// clones of a provider.
 struct Asked<T> {
     /// What the callback returns, such as "certificates", for log messages and errors.
     noun: &'static str,
@@ -39,27 +42,30 @@ struct Asked<T> {
 }
 
 struct State<T> {
-    /// The call in progress.
+    /// The call in progress, for which all new connections wait together; `None` between calls.
     call: Option<Call>,
-    /// The value of the last successful call.
+    /// The value of the last successful call, used while calls fail or take too long. `None` before
+    /// the first success.
     last: Option<T>,
-    /// Why the last call failed; `None` if it succeeded.
+    /// Why the last call failed; `None` if it succeeded, and before the first call.
     failure: Option<Arc<str>>,
-    /// True if the current failure was logged, so that it is not logged again for each connection.
+    /// True if an error was logged since calls began to fail, so that it is not logged again for
+    /// each connection.
     is_known_to_fail: bool,
 }
 
-/// A call of the callback in progress. It is complete when the sender of `over` is dropped.
+/// A call in progress. It is complete when the sender of `over` is dropped, so that no value is
+/// ever sent.
 #[derive(Clone)]
 struct Call {
-    /// When connections cease to wait for the call.
+    /// When connections cease to wait for the call, which itself may go on.
     until: Instant,
     over: watch::Receiver<()>,
 }
 
 impl<T: Clone + Send + 'static> Provider<T> {
-    /// Creates a provider that calls `provide` for each connection. `noun` says what it returns,
-    /// for log messages and errors.
+    /// Creates a provider that calls `provide` for each connection. `noun` names what the callback
+    /// returns, such as "certificates", in log messages and errors.
     pub fn new(
         noun: &'static str,
         provide: impl Fn() -> Provided<T> + Send + Sync + 'static,
@@ -74,12 +80,12 @@ impl<T: Clone + Send + 'static> Provider<T> {
         self.0.is_some()
     }
 
-    /// Calls the callback, and returns its value. If the call fails, panics or takes longer than 1
-    /// s, returns the value of the last successful call instead. `None` if the user has set no
-    /// callback.
+    /// Calls the callback, and returns its value. If the call fails, panics or takes longer than a
+    /// second, returns the value of the last successful call instead. `None` if the application has
+    /// set no callback.
     ///
     /// # Errors
-    /// The call gave no value, and no earlier call did.
+    /// The call returned no value, and neither did any earlier call.
     pub(crate) async fn ask(&self) -> Result<Option<T>, ClientError> {
         let Some(asked) = &self.0 else { return Ok(None) };
         let Call { until, mut over } = asked.begin();
@@ -94,7 +100,8 @@ impl<T: Clone + Send + 'static> Asked<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the call in progress, or starts a call in a new thread.
+    /// Returns the call in progress, or starts a call in a new thread, so that there is never more
+    /// than one call.
     fn begin(self: &Arc<Self>) -> Call {
         let mut state = self.state();
         if let Some(call) = &state.call {
@@ -119,7 +126,8 @@ impl<T: Clone + Send + 'static> Asked<T> {
         call
     }
 
-    /// Records the result of a call.
+    /// Records that the call in progress has returned `told`: a value, or a text that says why it
+    /// failed.
     fn end(&self, told: Result<T, String>) {
         let mut state = self.state();
         state.call = None;
@@ -129,8 +137,8 @@ impl<T: Clone + Send + 'static> Asked<T> {
         }
     }
 
-    /// Returns the value of the last successful call. Logs when calls begin to fail, and when they
-    /// succeed again.
+    /// Returns the value of the last successful call, even if later calls failed. Fails if there is
+    /// no such value. Logs when calls begin to fail, and when they succeed again.
     fn take(&self) -> Result<T, ClientError> {
         let mut state = self.state();
         let is_late = state.call.is_some();
@@ -182,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns these results in turn, and an error after them.
+    /// Creates a provider that returns these results in turn, and an error after them.
     fn of(answers: Vec<fn() -> Provided<u32>>) -> Provider<u32> {
         let calls = AtomicUsize::new(0);
         Provider::new("numbers", move || {

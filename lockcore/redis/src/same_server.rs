@@ -11,10 +11,10 @@ use crate::failure;
 use crate::link::CommandLink;
 use crate::subscription::Subscription;
 
-/// How often the subscribers are counted before a count of zero is an error, because the
-/// subscription may just have broken.
+/// Number of times that the subscribers are counted before a count of zero is an error. A single
+/// zero may mean that the subscription has just broken.
 const ASKED: u32 = 3;
-/// The pause between two counts.
+/// The pause after a count of zero subscribers.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Checks that commands and the subscription reach the same server: the command server must count a

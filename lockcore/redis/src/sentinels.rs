@@ -5,7 +5,7 @@ use std::fmt;
 use crate::error::ClientError;
 use crate::servers_url::{ServersUrl, invalid};
 
-/// The default port of sentinels.
+/// The port of a sentinel in a URL without a port.
 const PORT: u16 = 26379;
 
 /// The sentinels that monitor a primary, with user, password and TLS of the sentinels and of the
@@ -15,7 +15,7 @@ const PORT: u16 = 26379;
 /// themselves.
 #[derive(Clone)]
 pub struct Sentinels {
-    /// The primary's name in Sentinel.
+    /// The name under which the sentinels monitor the primary.
     pub(crate) name: String,
     /// The URL of each sentinel.
     pub(crate) sentinels: Vec<String>,
@@ -48,7 +48,7 @@ impl Sentinels {
     }
 
     /// Parses `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]`. `None` if
-    /// the URL has another scheme.
+    /// the URL has another scheme; an error if a host or the name is empty or invalid.
     pub(crate) fn read(url: &str) -> Option<Result<Self, ClientError>> {
         let servers = ServersUrl::read(url, "sentinel", PORT)?;
         Some(servers.and_then(Self::of).ok_or_else(|| invalid("not a Sentinel URL")))

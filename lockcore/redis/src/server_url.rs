@@ -7,7 +7,7 @@ use crate::error::{ClientError, ClientErrorKind};
 use crate::servers_url;
 use crate::tls;
 
-/// The options behind the `?` of a URL.
+/// The values of the options behind the `?` of a URL, each `None` if absent.
 #[derive(Default)]
 struct Options {
     db: Option<String>,
@@ -17,8 +17,8 @@ struct Options {
 }
 
 impl Options {
-    /// Stores the value of an option. Returns `Some(false)` if the option was given before, and
-    /// `None` if it is not supported.
+    /// Stores the value of an option. Returns `Some(true)` if the option is new, `Some(false)` if
+    /// it was given before, and `None` if it is not supported.
     fn take(&mut self, name: &str, value: String) -> Option<bool> {
         let option = match name {
             "db" => &mut self.db,
@@ -107,8 +107,8 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
     Ok(of_its_user(info.set_redis_settings(settings)))
 }
 
-/// Sets an empty password if there is a user without a password. Otherwise no login would be sent,
-/// and the connection would belong to the default user.
+/// Returns `info` with an empty password if it has a user without a password. Otherwise no login
+/// would be sent, and the connection would belong to the default user.
 pub(crate) fn of_its_user(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings();
     if settings.username().is_none() || settings.password().is_some() {
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns user, password and database.
+    /// Returns the user, the password and the database in this URL.
     fn login(url: &str) -> (Option<String>, Option<String>, i64) {
         let info = read(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let settings = info.redis_settings();

@@ -46,7 +46,7 @@ pub struct ServersUrl<'a> {
     pub hosts: Vec<String>,
     /// The path of the URL, without the leading slash.
     pub path: &'a str,
-    /// The options behind the `?`, unparsed.
+    /// The options behind the `?`, each as `name=value`.
     pub options: Vec<&'a str>,
     /// User and password, followed by `@`; empty if the URL has none.
     credentials: &'a str,
@@ -54,8 +54,8 @@ pub struct ServersUrl<'a> {
 
 impl<'a> ServersUrl<'a> {
     /// Parses a URL whose scheme is `redis+KIND` or `rediss+KIND`. `kind` is the part after the
-    /// plus sign, such as `cluster`, and `port` the port of hosts without a port. `None` if the URL
-    /// has another scheme; `Some(None)` if a host is empty.
+    /// plus sign, such as `cluster`. Hosts without a port get `port`. `None` if the URL has another
+    /// scheme; `Some(None)` if a host is empty.
     pub fn read(url: &'a str, kind: &str, port: u16) -> Option<Option<Self>> {
         let of_scheme = |scheme: &'static str| {
             let rest = url.strip_prefix(scheme)?.strip_prefix('+')?.strip_prefix(kind)?;

@@ -1,4 +1,4 @@
-//! The setup of each new command connection, as far as the user's rights allow.
+//! The setup of each new command connection, as far as the Redis user's rights allow.
 //!
 //! # Implementation notes
 //!
@@ -18,36 +18,41 @@ use crate::error::{ClientError, ClientErrorKind};
 use crate::failure;
 use crate::hello::Hello;
 
-/// What is set up on each command connection of a [`CommandLink`](crate::CommandLink): name,
-/// scripts, and optional commands.
+/// What to set up on each new command connection of a [`CommandLink`](crate::CommandLink): the name
+/// and the scripts, and which optional commands may be sent for this.
 pub(crate) struct ConnectionSetup {
     /// The name of the connections in CLIENT LIST.
     name: String,
     /// The sources of the scripts to load into each server.
     scripts: Vec<&'static str>,
-    /// The optional commands that the user may send. Unset until the user's rights are known; until
-    /// then, none is sent.
+    /// The optional commands that the Redis user may send. Unset until the user's rights are known;
+    /// until then, none is sent.
     extras: OnceLock<Extras>,
 }
 
-/// The optional commands that the user may send. No other optional command is tried, because the
-/// server would log each refusal.
+/// The optional commands that the Redis user may send. No other optional command is tried, because
+/// the server would log each refusal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras {
-    /// True if INFO may be sent, which returns the server's run id.
+    /// True if INFO may be sent. It returns the server's run id, by which the server is recognised
+    /// after a reconnect.
     pub info: bool,
-    /// True if SCRIPT LOAD may be sent, so that no script has to be sent by source.
+    /// True if SCRIPT LOAD may be sent. Otherwise each script is sent by source when a server lacks
+    /// it.
     pub load: bool,
-    /// True if CLIENT INFO may be sent, which returns the connection's id.
+    /// True if CLIENT INFO may be sent. It returns the connection's id, which is needed for CLIENT
+    /// KILL.
     pub identity: bool,
-    /// True if CLIENT KILL may be sent, which closes a replaced connection on the server.
+    /// True if CLIENT KILL may be sent. It closes a replaced connection on the server, so that a
+    /// request still on its way there cannot run later.
     pub kill: bool,
-    /// True if CLIENT SETINFO may be sent, with the name of this library.
+    /// True if CLIENT SETINFO may be sent. It sets the name and version of this library on a
+    /// connection.
     pub introduce: bool,
     /// True if transactions (MULTI and EXEC) may be sent.
     pub transact: bool,
     /// The server's command that deletes a key only if it has a given value. `None` if the server
-    /// or the user lacks the command.
+    /// or the Redis user lacks the command.
     pub compare: Option<Compare>,
 }
 
@@ -61,28 +66,30 @@ pub enum Compare {
     Delex,
 }
 
-/// What identifies a connection on a server: the connection's id, and the server's run, because
-/// after a restart or a failover another connection may have the same id.
+/// Identifies a connection on a server, and the run of the server, from one start to the next. Both
+/// are needed, because after a restart or a failover another connection may have the same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// The connection's id; `None` if the user may not read it.
+    /// The connection's id; `None` if the Redis user may not read it.
     id: Option<String>,
-    /// The server's run id, which changes with each restart; `None` if the user may not read it.
+    /// The server's run id, which changes with each restart; `None` if the Redis user may not read
+    /// it.
     run: Option<String>,
-    /// The source of a unique script that this client has loaded to recognise the server. `None` if
-    /// the run id is known, or the server does not keep scripts.
+    /// The source of a random script that this client has loaded: a server that knows the script
+    /// has not restarted since. `None` if the run id is known, or the server does not keep scripts.
     mark: Option<String>,
 }
 
 impl Identity {
-    /// Returns true if both connections are known to lead to the same run of the same server.
+    /// Returns true if both connections are known to lead to the same run of the same server. False
+    /// if neither run id nor script is known.
     pub(crate) fn is_on_server_of(&self, other: &Self) -> bool {
         let is_same = |ours: &Option<String>, theirs| ours.is_some() && ours == theirs;
         is_same(&self.run, &other.run) || is_same(&self.mark, &other.mark)
     }
 
-    /// Returns the connection's id if it belongs to this run of the server. In another run, another
-    /// connection may have this id.
+    /// Returns the connection's id if it is from this run of the server; otherwise `None`, because
+    /// in another run another connection may have this id.
     fn id_on(&self, run: Option<&str>) -> Option<&str> {
         self.id.as_deref().filter(|_| run.is_some() && self.run.as_deref() == run)
     }
@@ -93,30 +100,34 @@ impl ConnectionSetup {
         Self { name, scripts, extras: OnceLock::new() }
     }
 
-    /// Sets which optional commands the user may send. Only the first call has an effect.
+    /// Sets which optional commands the Redis user may send. Only the first call has an effect.
     pub(crate) fn allow(&self, extras: Extras) {
         let _ = self.extras.set(extras);
     }
 
-    /// Returns true if the user may send transactions.
+    /// Returns true if the Redis user may send MULTI and EXEC. False until the user's rights are
+    /// known.
     pub(crate) fn may_transact(&self) -> bool {
         self.extras.get().is_some_and(|extras| extras.transact)
     }
 
-    /// Returns the server's command for deleting a key only if it has a given value. `None` if the
-    /// server lacks it, or the user may not send it.
+    /// Returns the server's command that deletes a key only if it has a given value. `None` if the
+    /// server or the Redis user lacks the command, and until the user's rights are known.
     pub(crate) fn may_compare(&self) -> Option<Compare> {
         self.extras.get()?.compare
     }
 
-    /// Sets up a new connection, which replaces the `old` connection. Closes the old connection on
-    /// the server, so that each of its requests has run by then or never will; names the new
-    /// connection; loads the scripts. Returns what identifies the new connection.
+    /// Sets up a new connection, which replaces the connection identified by `old`. Closes the old
+    /// connection on the server, so that each of its requests has run by then or never will; names
+    /// the new connection; loads the scripts. Returns what identifies the new connection.
     ///
-    /// Without the necessary rights, or on another run of the server, nothing is closed: there, an
-    /// earlier request cannot run, and lockcore's scripts do not depend on it. On the same run
-    /// nothing is loaded, because the scripts are there, and loading them would keep the server
+    /// The old connection is not closed without the necessary rights, or if the new connection
+    /// leads to another run of the server, where earlier requests cannot run. Nothing is loaded on
+    /// the same run, because the server still has the scripts, and loading would keep the server
     /// busy when a hundred processes reconnect at the same time.
+    ///
+    /// # Errors
+    /// The connection broke, or the server could not load a script.
     pub(crate) async fn apply(
         &self,
         connection: &Connection,
@@ -163,7 +174,8 @@ impl ConnectionSetup {
         Ok(identity)
     }
 
-    /// Returns the server's run id; `None` if the user may not read it.
+    /// Requests the server's run id; `None` if the Redis user may not read it. Fails only if the
+    /// connection breaks.
     async fn server_run(&self, connection: &Connection) -> Result<Option<String>, ClientError> {
         if !self.extras.get().is_some_and(|extras| extras.info) {
             return Ok(None);
@@ -181,8 +193,9 @@ impl ConnectionSetup {
     }
 }
 
-/// Returns the source of a unique script by which this client recognises the server: the old script
-/// if the server still has it, otherwise a new script. `None` if the server does not run it.
+/// Returns the source of a random script by which this client recognises the server: the old script
+/// if the server still has it, otherwise a new script, which is loaded. `None` if the server
+/// refuses to run it. Fails only if the connection breaks.
 async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>, ClientError> {
     let is_known = async |command: &Cmd| match connection.send(command).await {
         Ok(_) => Ok(true),
@@ -202,7 +215,7 @@ async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>,
     Ok(is_there.then_some(mark))
 }
 
-/// Returns the server's time, in µs since the epoch.
+/// Requests the server's time, in µs since the epoch.
 ///
 /// # Errors
 /// There is no reply, or it is not a time.

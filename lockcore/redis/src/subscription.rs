@@ -28,16 +28,16 @@ use crate::link::LASTED;
 use crate::link_state::{LinkState, Outage};
 use crate::pace::{ConnectAttempt, Pace};
 
-/// The interval of PINGs, which check the connection.
+/// The interval at which a PING checks the subscription's connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The channels that a subscription receives.
+/// The channel and the optional pattern that a subscription receives messages from.
 #[derive(Debug)]
 pub struct Channels {
-    /// The channel's name.
+    /// The name of the channel to subscribe to.
     pub channel: String,
-    /// An additional pattern of channels, and the ACL rule to suggest if the user may not subscribe
-    /// to the pattern.
+    /// A pattern of further channels, and the ACL rule to suggest if the Redis user may not
+    /// subscribe to the pattern. `None` to subscribe to the channel only.
     pub pattern: Option<(String, &'static str)>,
 }
 
@@ -57,10 +57,10 @@ impl Channels {
 /// Receives the events of a [`Subscription`]. The methods are called in the subscription's task, so
 /// they must not block.
 pub trait Listener: Send + Sync + 'static {
-    /// Called for each message.
+    /// Called for each message, in the order of arrival.
     fn hear(&self, message: &Msg);
 
-    /// Called after the subscription was reopened. Messages may have been missed before.
+    /// Called after the subscription was reopened. Messages published in the meantime were missed.
     fn resubscribed(&self);
 
     /// Called after each change of the connection state. `down` is the error that broke the
@@ -68,7 +68,8 @@ pub trait Listener: Send + Sync + 'static {
     fn on_state(&self, down: Option<&ClientError>);
 }
 
-/// A subscription that is reopened when it fails.
+/// A subscription that is reopened when it fails, by a task that runs until the subscription is
+/// closed.
 pub struct Subscription {
     state: LinkState,
     reopen: Arc<Notify>,
@@ -78,7 +79,8 @@ pub struct Subscription {
 struct Task {
     connector: Arc<Connector>,
     channels: Channels,
-    /// True if the user may set the library name.
+    /// True if the Redis user may send CLIENT SETINFO, to set the name of this library on each
+    /// connection.
     introduce: bool,
     request_timeout: Duration,
     listener: Arc<dyn Listener>,
@@ -90,8 +92,9 @@ struct Task {
 
 impl Subscription {
     /// Subscribes to `channels`, and stays subscribed until `closed` is cancelled. `introduce` is
-    /// true if the user may set the library name. `suspicion` is notified when the subscription
-    /// breaks.
+    /// true if the Redis user may send CLIENT SETINFO, which sets the name of this library.
+    /// `suspicion` is notified when the subscription breaks, because then the command connection
+    /// should be checked too.
     ///
     /// # Errors
     /// The first attempt to connect and to subscribe failed.
@@ -129,7 +132,8 @@ impl Subscription {
         Ok(Self { state, reopen })
     }
 
-    /// Returns true if the subscription is connected.
+    /// Returns true if the subscription is connected, as far as known from the last PING or
+    /// message.
     pub fn is_up(&self) -> bool {
         self.state.is_up()
     }
@@ -203,7 +207,8 @@ impl Task {
         }
     }
 
-    /// Delivers messages until the connection breaks, and returns why it broke.
+    /// Delivers messages until the subscription has to be reopened, and returns why: the connection
+    /// broke, commands go to another server, or [`reopen`](Subscription::reopen) was called.
     async fn serve(
         &self,
         sink: PubSubSink,
@@ -230,7 +235,8 @@ impl Task {
     }
 }
 
-/// Sends a PING from time to time. Returns the error when a PING fails or gets no reply.
+/// Sends a PING every 5 s. Returns the reason, for the log, when a PING fails or gets no reply
+/// within `timeout`.
 async fn heartbeat(mut sink: PubSubSink, timeout: Duration) -> Arc<str> {
     loop {
         tokio::time::sleep(HEARTBEAT).await;

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// A function that starts a task on a runtime. It polls the future once, at once, and spawns the
-/// rest of the work. Requests that are sent by the first poll keep their order.
+/// A function that starts a task on a runtime. It polls the future once before it returns, and
+/// spawns a task only for the rest, so that requests sent by the first poll keep their order.
 pub type Begin = fn(&Handle, Pin<Box<dyn Future<Output = ()> + Send>>);
 
 /// A callback that receives a reply, called in a task of the connection. It is dropped without a

@@ -38,7 +38,8 @@ impl Tls {
     }
 
     /// Sets a callback that returns the current certificates, called for each new connection. If
-    /// they cannot be used, the call counts as failed, and the last certificates stay in use.
+    /// they cannot be used, the call counts as failed, and the certificates of the last successful
+    /// call stay in use.
     pub fn provide(
         &mut self,
         provide: impl Fn() -> Provided<Certificates> + Send + Sync + 'static,
@@ -51,7 +52,7 @@ impl Tls {
     }
 
     /// Returns the connection settings `info` with the fixed certificates. Fails if they cannot be
-    /// read, or if certificates are set and the address does not use TLS.
+    /// read, or if certificates or a provider are set and the address does not use TLS.
     pub(crate) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
         if self.provider.is_set() && !is_tls(info.addr()) {
             return Err(invalid(WITHOUT_TLS));
@@ -59,8 +60,9 @@ impl Tls {
         self.given.apply(info)
     }
 
-    /// Requests the current certificates from the provider, if one is set. Returns the connection
-    /// settings `info` with the certificates set, and the certificates themselves.
+    /// Requests the current certificates from the provider. Returns the connection settings `info`
+    /// with these certificates, and the certificates themselves. Without a provider, or if the
+    /// address does not use TLS, `info` is returned unchanged with the fixed certificates.
     pub(crate) async fn now(
         &self,
         info: ConnectionInfo,
@@ -78,7 +80,8 @@ impl Tls {
 
 #[cfg(feature = "tls")]
 impl Certificates {
-    /// Checks that connections can be opened with these certificates.
+    /// Fails if no connection can be opened with these certificates: they cannot be read, or the
+    /// private key does not match. Called on what the provider's callback returned.
     fn check(&self) -> Provided<()> {
         if self.ca.as_ref().is_some_and(|pem| !holds_certificate(pem)) {
             return Err(NO_CERTIFICATE.into());
@@ -163,8 +166,8 @@ impl Tls {
     }
 }
 
-/// The error if certificates are set for a connection without TLS, where they would silently have
-/// no effect.
+/// The error text if certificates are set for a connection without TLS, where they would silently
+/// have no effect.
 #[cfg(feature = "tls")]
 const WITHOUT_TLS: &str = "certificates are set, but the URL is not rediss://";
 #[cfg(feature = "tls")]
@@ -201,7 +204,8 @@ fn invalid(detail: &str) -> ClientError {
     ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
-/// Returns the remedy if a URL needs TLS, and the feature `tls` is disabled; otherwise `None`.
+/// Returns the remedy to append to `error` if it means that a URL needs TLS, and the feature `tls`
+/// is disabled; otherwise `None`.
 pub(crate) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
     if cfg!(feature = "tls") {
         return None;
@@ -211,7 +215,8 @@ pub(crate) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
     names_tls.then_some(NEEDS_FEATURE)
 }
 
-/// Returns the remedy for a failed connection to `address`, if TLS may be the cause.
+/// Returns the remedy for a failed connection to `address` if TLS may be the cause, such as a port
+/// that does not speak TLS; otherwise `None`.
 pub(crate) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'static str> {
     match address {
         ConnectionAddr::TcpTls { .. } if error.is_timeout() => Some(PERHAPS_PLAIN),
@@ -236,8 +241,9 @@ pub(crate) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'s
 const PERHAPS_CLIENT_CERTIFICATE: &str =
     "the server may require a client certificate, or refuse ours: LocksBuilder::tls_identity";
 
-/// Returns the remedy for a TLS address at which the server sent nothing: the server may not use
-/// TLS, and wait for the end of what it takes for an incomplete line. `None` for other addresses.
+/// Returns the remedy for a connection attempt that timed out because the server sent nothing. For
+/// a TLS address, the server may not use TLS: it takes the handshake for an incomplete command, and
+/// waits for more. `None` for other addresses.
 pub(crate) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str> {
     matches!(address, ConnectionAddr::TcpTls { .. }).then_some(PERHAPS_PLAIN)
 }
@@ -252,8 +258,8 @@ fn of_handshake(_: &RedisError) -> Option<&'static str> {
     None
 }
 
-/// Returns who is at fault in a failed handshake, and the remedy; `None` if that is unknown. rustls
-/// itself names the fault, but neither whose certificate it is nor the remedy.
+/// Returns whose certificate made a handshake fail, and the remedy; `None` if that is unknown. The
+/// rustls error says what is wrong, but not whose certificate it is.
 #[cfg(feature = "tls")]
 fn of_handshake(error: &RedisError) -> Option<&'static str> {
     use std::error::Error as StdError;
@@ -307,8 +313,8 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
     }
 }
 
-/// The error if the certificate is for another host name than the name in the URL or from the
-/// sentinels.
+/// Remedy text if the server's certificate is for another host name than the name in the URL or
+/// from the sentinels.
 pub(crate) const ANOTHER_NAME: &str = "the server's certificate is not for this host name";
 
 pub(crate) const NEEDS_FEATURE: &str = "TLS (rediss://) needs the feature `tls` of lockcore";

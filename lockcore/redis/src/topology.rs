@@ -22,17 +22,19 @@ use crate::link::CommandLink;
 
 /// The number of Cluster slots.
 const SLOTS: u16 = 16_384;
-/// Maximum number of primaries: a Cluster is designed for up to a thousand nodes.
+/// Maximum number of primaries in a reply; a reply with more is not used. A Cluster is designed for
+/// up to a thousand nodes.
 const MAX_PRIMARIES: usize = 1_024;
-/// Maximum number of slot ranges, reached if each slot is a separate range.
+/// Maximum number of slot ranges in a reply; a reply with more is an error. Reached if each slot is
+/// a separate range.
 const MAX_RANGES: usize = SLOTS as usize;
 
-/// A server address.
+/// The host and port of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// The host name or IP address.
     pub host: String,
-    /// The port.
+    /// The TCP port.
     pub port: u16,
 }
 
@@ -49,14 +51,17 @@ pub struct Primary {
     pub id: String,
     /// The address to connect to.
     pub place: Address,
-    /// The address in redirects: with TLS it may be an IP address instead of a name.
+    /// The address of this primary in MOVED and ASK redirects. With TLS it may be an IP address
+    /// where `place` is a host name.
     pub redirects: Address,
     /// The slots served by this primary.
     pub slots: Vec<RangeInclusive<u16>>,
 }
 
 impl Primary {
-    /// Creates a primary without slots, from the address and host name in a reply.
+    /// Creates a primary without slots, from the address and host name in a reply. With TLS the
+    /// host name is preferred, because certificates are for names. If the reply has neither, the
+    /// host in `asked` is used.
     fn new(id: String, (endpoint, port): (&str, u16), hostname: &str, asked: Asked<'_>) -> Self {
         // With TLS, the host name, because certificates are for names.
         let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
@@ -67,8 +72,8 @@ impl Primary {
     }
 }
 
-/// The host and TLS of the connection on which a server was asked, to complete the addresses in its
-/// reply.
+/// The host and TLS of the connection on which the Cluster node was asked. Completes the addresses
+/// in the reply, which may lack the host.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// The host that the request was sent to.
@@ -77,12 +82,12 @@ pub struct Asked<'a> {
     pub is_tls: bool,
 }
 
-/// The connection on which a server is asked.
+/// The connection on which a Cluster node is asked for the primaries.
 #[derive(Debug)]
 pub enum Source {
-    /// A connection that reconnects by itself.
+    /// The command connection in use for this node, which reconnects by itself.
     Link(CommandLink),
-    /// A connection opened only for this request.
+    /// A connection opened only for this request, and closed after it.
     Own(Connection),
 }
 
@@ -124,8 +129,9 @@ pub async fn primaries(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>
     Ok(primaries)
 }
 
-/// Returns true if this error of CLUSTER SHARDS can be ignored. Servers before 7.0 lack the
-/// command, and a user may lack the right: then a primary is found only once it has slots.
+/// Returns true if this error of CLUSTER SHARDS can be ignored, because the server is older than
+/// 7.0 and lacks the command, or the Redis user lacks the right. Then a primary is found only once
+/// it has slots.
 fn is_optional(error: &ClientError) -> bool {
     matches!(error.kind, ClientErrorKind::Unsupported | ClientErrorKind::Denied)
 }
@@ -147,7 +153,8 @@ fn read<T: FromRedisValue>(value: &Value) -> Option<T> {
     redis::from_redis_value_ref(value).ok()
 }
 
-/// Parses a list of field names and values in a reply, in both protocol versions.
+/// Parses a part of a reply that consists of field names and values: a list in RESP2, a map in
+/// RESP3.
 fn fields(value: &Value) -> Option<HashMap<String, Value>> {
     read(value)
 }
@@ -159,7 +166,7 @@ fn list(value: &Value) -> Option<&[Value]> {
     }
 }
 
-/// Returns the text of a field, empty if the field is absent. `None` if the field is no text.
+/// Returns the text of the field `name`, empty if it is absent or nil. `None` if it is not a text.
 fn text(fields: &HashMap<String, Value>, name: &str) -> Option<String> {
     match fields.get(name) {
         None | Some(Value::Nil) => Some(String::new()),
@@ -171,8 +178,8 @@ fn range(first: u16, last: u16) -> Option<RangeInclusive<u16>> {
     (first <= last && last < SLOTS).then_some(first..=last)
 }
 
-/// Returns the primaries without slots in a CLUSTER SHARDS reply; `None` if the reply has another
-/// form.
+/// Returns the online primaries without slots in the reply `answer` to CLUSTER SHARDS; `None` if
+/// the reply has another form.
 fn idle(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
     let shards = list(answer).filter(|shards| shards.len() <= MAX_PRIMARIES)?;
     let mut primaries = Vec::new();
@@ -198,8 +205,8 @@ fn primary_of(node: &HashMap<String, Value>, asked: Asked<'_>) -> Option<Primary
     Some(Primary::new(read(node.get("id")?)?, (&endpoint, port), &hostname, asked))
 }
 
-/// Returns the primaries in a CLUSTER SLOTS reply, with their slots; `None` if the reply has
-/// another form.
+/// Returns the primaries in the reply `answer` to CLUSTER SLOTS, with their slots; `None` if the
+/// reply has another form.
 fn serving(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
     let ranges = list(answer).filter(|ranges| ranges.len() <= MAX_RANGES)?;
     let mut primaries: Vec<Primary> = Vec::new();

@@ -9,23 +9,30 @@
 
 use redis::{ErrorKind, RedisError, Value};
 
-/// Maximum reply size in bytes, including the memory for list entries.
+/// Maximum reply size in bytes, including [`PART`] for each list entry. A larger reply ends the
+/// connection with an error.
 const MAX_ANSWER: usize = 64 << 20;
-/// Bytes of memory assumed for each list entry, included in [`MAX_ANSWER`].
+/// Bytes of memory that a list entry is assumed to need, added to the reply size. Otherwise a list
+/// of many short entries could need much more memory than [`MAX_ANSWER`].
 const PART: usize = 64;
-/// Maximum nesting of lists.
+/// Maximum number of lists within each other in a reply. Deeper nesting ends the connection with an
+/// error.
 const MAX_DEPTH: usize = 32;
-/// Maximum line length in bytes: a number, a status or an error.
+/// Maximum length in bytes of an incomplete line: a number, a status, an error, or a header. A
+/// longer line ends the connection with an error.
 const MAX_LINE: usize = 16 << 10;
-/// Maximum number of digits with which a number cannot overflow, and is parsed without checks.
+/// Maximum number of digits of a number that is parsed without overflow checks, because 18 digits
+/// always fit into an `i64`. Longer numbers are parsed with checks.
 const MAX_DIGITS: usize = 18;
 /// The server's reply to each command of a transaction before EXEC.
 const QUEUED: &[u8] = b"+QUEUED\r\n";
 
-/// A decoder for replies. Between two reads it keeps the incomplete reply.
+/// A decoder for server replies, whose bytes arrive in pieces. Between two reads it keeps the
+/// entries decoded so far of an incomplete reply.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// The incomplete lists, the outermost first.
+    /// The lists that are not complete yet, the outermost first. Each is an entry of the list
+    /// before it.
     open: Vec<OpenList>,
     /// Size of the incomplete reply so far, in bytes, with [`PART`] for each list entry.
     size: usize,
@@ -38,9 +45,9 @@ struct OpenList {
     parts: Vec<Value>,
 }
 
-/// A decoded line or string.
+/// The smallest unit that is decoded at once: a value, or the header of a list.
 enum Part {
-    /// A complete value.
+    /// A value other than a list, such as a number or a string; or nil.
     Whole(Value),
     /// The header of a list with this number of entries.
     List(usize),
@@ -101,8 +108,9 @@ impl Decoder {
     }
 }
 
-/// Decodes the line or string at the front of the bytes, and returns it with its length in bytes;
-/// `None` if it is incomplete. `room` is the maximum length of a string.
+/// Decodes the value or list header at the front of `bytes`. Returns it with the number of bytes
+/// that it occupies, or `None` if it is incomplete. Fails if it is malformed, or a string longer
+/// than `room` bytes.
 fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> {
     let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
     let Some(length) = line(rest)? else { return Ok(None) };
@@ -177,7 +185,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the decoder's result for bytes that arrive in these pieces.
+    /// Returns the decoded replies if the bytes arrive in these pieces, and the number of bytes
+    /// left over.
     fn decoded<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<(Vec<Value>, usize), RedisError> {

@@ -1,10 +1,10 @@
-//! Our multiplexed connection: many requests on one socket, answered in order.
+//! The multiplexed connection of this crate: many requests on one socket, answered in order.
 //!
 //! # Implementation notes
 //!
 //! - A caller writes the request itself if none is pending, so that no task has to be woken.
-//!   Otherwise the reader writes it: the reader has just woken several callers for replies read
-//!   together, and sends all their new requests in a single write.
+//!   Otherwise the reader, the task of the connection, writes it: the reader has just woken several
+//!   callers for replies read together, and sends all their new requests in a single write.
 //! - A timed-out request stays in the queue: its reply, if any, is discarded in order, and never
 //!   delivered to the next request. So are all but the last reply to a transaction.
 //! - All requests on a connection have the same timeout, so they expire in the order of sending,
@@ -40,12 +40,14 @@ const MAX_UNWRITTEN: usize = 16 << 20;
 /// empty.
 const READ: usize = 16 << 10;
 
-/// Our multiplexed connection. Clones share it, and dropping the last clone closes it.
+/// A multiplexed connection: requests are sent without waiting for the replies to earlier requests,
+/// and replies arrive in the same order. Clones share the connection. Dropping the last clone
+/// closes it.
 #[derive(Clone)]
 pub(super) struct OwnConnection(Arc<Handle>);
 
-/// The connection as its users hold it, which closes it when dropped. The reader task holds only
-/// the shared state, so that it does not keep the connection open.
+/// Closes the connection when dropped. The reader task holds only the state inside, so that the
+/// task does not keep the connection open.
 struct Handle(Arc<Shared>);
 
 struct Shared {
@@ -53,7 +55,8 @@ struct Shared {
 }
 
 struct State {
-    /// The timeout of each request.
+    /// Time within which each request sent from now on must get a reply. Shortened once, after the
+    /// setup.
     timeout: Duration,
     /// The write half of the socket; or the error that closed the connection.
     outgoing: Result<Outgoing, RedisError>,
@@ -75,7 +78,7 @@ struct Outgoing {
 
 struct Pending {
     deadline: Instant,
-    /// Number of replies that the server has yet to send. The last of them is delivered.
+    /// Number of replies to this request that have not arrived yet. Only the last is delivered.
     answers: usize,
     /// Gets the reply. `None` once the request has timed out, because the reply is then discarded.
     recipient: Option<Box<dyn Recipient>>,
@@ -124,8 +127,9 @@ impl Transport for OwnConnection {
         Box::pin(self.ask(command))
     }
 
-    /// Needs no new task, because the reader task delivers the reply. If the command cannot be
-    /// sent, the recipient gets the error before this returns.
+    /// Sends a command without waiting. The reader task delivers the reply to `recipient`, so no
+    /// new task is needed. If the command cannot be sent, `recipient` gets the error before this
+    /// returns.
     fn give(
         &self,
         _: (Begin, &tokio::runtime::Handle),
@@ -220,7 +224,7 @@ impl Shared {
     }
 
     /// Closes the connection with the error `why`, unless it is closed already. Returns the
-    /// recipients of all pending requests.
+    /// recipients of all pending requests, which the caller fails after the mutex is released.
     fn end(&self, why: RedisError) -> Vec<Box<dyn Recipient>> {
         let mut state = self.state();
         state.end(why);
@@ -231,9 +235,10 @@ impl Shared {
 }
 
 impl State {
-    /// Writes a command to the socket, or leaves that to the reader task. Returns the deadline of
-    /// the request, with which the caller must append a pending entry, and the waker of the reader
-    /// task if the caller has to wake it.
+    /// Encodes a command, and writes it to the socket or leaves that to the reader task. Returns
+    /// the deadline of the request, and the waker of the reader task if it has to be woken. The
+    /// caller must append the request with this deadline to `pending`, and then wake the task.
+    /// Fails if the connection is closed, or if too many bytes are not written yet.
     fn send(&mut self, command: &Packed) -> Result<(Instant, Option<Waker>), RedisError> {
         let outgoing = self.outgoing.as_mut().map_err(|why| why.clone())?;
         if outgoing.requests.len() - outgoing.written > MAX_UNWRITTEN {
@@ -306,10 +311,11 @@ struct Reader<S> {
     /// The last reply, if it was an error. It then explains why the connection ended, because
     /// servers send an error before they close a connection.
     last_words: Option<ServerError>,
-    /// True if the last run left the writing to the next run, so that woken callers could send
-    /// first.
+    /// True if the last run of the task wrote nothing, because callers woken by replies were about
+    /// to send. The next run then writes in any case.
     lets_go: bool,
-    /// The request timeout with which the timer was set.
+    /// The request timeout when the timer was set. If the connection's timeout has become shorter,
+    /// the timer is set again.
     timeout: Duration,
     /// Fires no later than the deadline of the first pending request.
     timer: Pin<Box<Sleep>>,
@@ -338,8 +344,9 @@ impl<S> Drop for Reader<S> {
 }
 
 impl<S: AsyncRead> Reader<S> {
-    /// Reads and writes as much as the socket allows. After an error the connection has to be
-    /// closed.
+    /// Reads and delivers replies, fails expired requests, and writes requests, as far as possible
+    /// without waiting. Called each time the task is woken. On `Err` the caller closes the
+    /// connection with this error.
     fn run(&mut self, cx: &mut Context<'_>) -> Result<(), RedisError> {
         let mut state = self.shared.state();
         if let Err(why) = &state.outgoing {
@@ -390,7 +397,8 @@ impl<S: AsyncRead> Reader<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Decodes and delivers all complete replies. Returns the number of delivered replies.
+    /// Decodes and delivers all complete replies in the read buffer. Returns the number of
+    /// delivered replies. Fails if the bytes are not a reply, or if no request waits for a reply.
     fn hand_out(&mut self) -> Result<usize, RedisError> {
         let mut left = &self.bytes[..self.filled];
         let decoded = loop {

@@ -1,5 +1,5 @@
-//! A redis-rs connection. It serves the user's client or pool, and settings that our multiplexed
-//! connection does not support.
+//! A redis-rs connection. It serves the application's client or pool, and settings that the
+//! connection of this crate does not support.
 
 use std::time::Duration;
 
@@ -19,10 +19,11 @@ use crate::task::Begin;
 /// commands that do not fit are written in any order, and each wakes its task once more.
 const BUFFERED: usize = 1_024;
 
-/// Time since the server's last reply after which the connection is checked before a request.
+/// Minimum time since the server's last reply for a check whether the connection was closed. The
+/// check costs a cancelled PING, and is skipped if the server has just replied.
 const IDLE: Duration = Duration::from_millis(10);
 
-/// A multiplexed connection of redis-rs. Clones share the connection.
+/// A multiplexed connection of redis-rs, used where a connection of this crate is not possible.
 pub(super) struct TheirConnection(MultiplexedConnection);
 
 impl TheirConnection {
@@ -40,7 +41,8 @@ impl TheirConnection {
         Ok(Self(connection))
     }
 
-    /// Wraps a connection, and sets its timeout for each reply.
+    /// Wraps a connection created by a pool. `timeout` becomes the maximum time to wait for each
+    /// reply.
     #[cfg(feature = "deadpool")]
     pub(super) fn new(mut connection: MultiplexedConnection, timeout: Duration) -> Self {
         connection.set_response_timeout(timeout);

@@ -21,18 +21,19 @@ use crate::certificates::Certificates;
 use crate::failure;
 use crate::pace::{ConnectAttempt, Step};
 
-/// A bidirectional byte stream.
+/// A bidirectional byte stream: a TCP or Unix socket, or TLS on a TCP socket.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
-/// Returns true if our multiplexed connection supports these settings: RESP2, and an address that
-/// we can connect to.
+/// Returns true if the connection of this crate supports these settings: the protocol RESP2, and an
+/// address to which it can connect.
 pub(super) fn is_ours(info: &ConnectionInfo) -> bool {
     is_reached(info) && info.redis_settings().protocol() == ProtocolVersion::RESP2
 }
 
-/// Returns true if we can open a socket to this address without redis-rs.
+/// Returns true if this crate can open a socket to this address. False for TLS without certificate
+/// verification or without the feature `tls`: redis-rs is used instead.
 fn is_reached(info: &ConnectionInfo) -> bool {
     match info.addr() {
         ConnectionAddr::Tcp(..) => true,
@@ -42,8 +43,8 @@ fn is_reached(info: &ConnectionInfo) -> bool {
     }
 }
 
-/// Opens our multiplexed connection, and logs in. `timeout` is the timeout of each request;
-/// `attempt` has the timeouts for connecting.
+/// Opens a connection of this crate, and logs in. `timeout` is the timeout of each request, also
+/// during the login; `attempt` has the timeouts for connecting.
 pub(super) async fn open(
     info: &ConnectionInfo,
     certificates: &Certificates,
@@ -58,8 +59,9 @@ pub(super) async fn open(
     reach(info, certificates, attempt, log_in).await
 }
 
-/// Opens a connection for messages, and logs in. It is opened by redis-rs if `certificates` is
-/// `None` or we cannot reach the address; otherwise it gets this name in CLIENT LIST.
+/// Opens a connection for subscriptions, and logs in. Named `name` in CLIENT LIST if this crate
+/// opens the socket. redis-rs opens it, without a name, if `certificates` is `None` or this crate
+/// does not support the address.
 pub(crate) async fn subscription(
     info: ConnectionInfo,
     certificates: Option<&Certificates>,
@@ -82,8 +84,9 @@ pub(crate) async fn subscription(
     }
 }
 
-/// Opens a socket within the timeouts of `attempt`, and passes it to `then`, which logs in. Each
-/// step is recorded in `attempt`.
+/// Looks up the host, connects, and passes the byte stream to `then`, which logs in. Fails if this
+/// takes longer than the timeouts of `attempt`. Records in `attempt` which step is in progress, for
+/// the error message.
 #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS uses certificates"))]
 async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
     info: &ConnectionInfo,
@@ -124,7 +127,8 @@ async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
     timeout(attempt.limit, reaching).await.map_err(io::Error::from)?
 }
 
-/// Connects to all addresses concurrently, and returns the first connection that succeeds.
+/// Connects to all addresses of a host concurrently, and returns the first connection that
+/// succeeds, with the TCP options in `settings`. Fails if no address accepts, or there is none.
 async fn connect(addresses: Vec<SocketAddr>, settings: &TcpSettings) -> io::Result<TcpStream> {
     let streams: Vec<_> =
         addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
@@ -142,7 +146,8 @@ async fn connect(addresses: Vec<SocketAddr>, settings: &TcpSettings) -> io::Resu
     Ok(stream)
 }
 
-/// Sends AUTH and SELECT, as far as the settings require them.
+/// Sends AUTH if `settings` has a password, and SELECT if the database is not 0. Fails if the
+/// server refuses either.
 async fn log_in(
     connection: &OwnConnection,
     settings: &RedisConnectionInfo,
@@ -192,8 +197,9 @@ async fn introduce(
     }
 }
 
-/// Sends a command of the login. A server error becomes an error of this kind, with `refusal` as
-/// its description.
+/// Sends AUTH or SELECT, and waits for the reply. If the server refuses it, returns an error of
+/// kind `kind` with the description `refusal`. An error about all clients, such as too many
+/// connections, is returned unchanged.
 async fn accepted(
     connection: &OwnConnection,
     command: &Cmd,

@@ -32,10 +32,11 @@ use crate::pace::{ConnectAttempt, Pace, Timeouts};
 use crate::sentinels::Sentinels as Settings;
 use crate::tls::{self, Tls, is_tls};
 
-/// How long the other sentinels have to report something newer, after a majority has replied or a
-/// reply is newer than this process's configuration.
+/// How long a lookup waits for further sentinels once a majority has replied, or a reply is newer
+/// than the known configuration. One of them may know a newer configuration still.
 const SETTLE: Duration = Duration::from_millis(200);
-/// The timeout of sentinel requests, once a primary is known.
+/// Timeout of requests to sentinels once a primary is known, and pause between two lookups while a
+/// connection to the primary is being opened.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The sentinels of a primary, the connections to them, and the newest configuration that they have
@@ -48,7 +49,8 @@ pub(super) struct SentinelClients {
     /// The primary's connection settings. The address is a placeholder, because the sentinels
     /// supply it.
     primary: ConnectionInfo,
-    /// The primary that commands are sent to.
+    /// The primary that commands are sent to; `None` before the first connection. The subscription
+    /// watches it, and reconnects when it changes.
     current: watch::Sender<Option<Primary>>,
     /// The newest configuration that the sentinels have reported. Later replies must not be older.
     known: std::sync::Mutex<Known>,
@@ -128,7 +130,7 @@ impl SentinelClients {
         &self.primary
     }
 
-    /// Returns the connection settings for this primary.
+    /// Returns the connection settings of the primary at the address that the sentinels returned.
     pub(super) fn reach(&self, primary: &Primary) -> ConnectionInfo {
         let Primary { host, port, .. } = primary;
         let address = match self.primary.addr() {
@@ -157,7 +159,8 @@ impl SentinelClients {
         Ok(())
     }
 
-    /// Returns an error if a newer configuration than the primary's is known.
+    /// Fails if a configuration newer than the primary's is known, because the primary is then
+    /// outdated.
     fn check(&self, primary: &Primary) -> Result<(), ClientError> {
         if self.known().is_newer_than(primary) {
             let detail = format!(
@@ -216,15 +219,17 @@ impl SentinelClients {
         (!found.is_at(&current)).then_some(found)
     }
 
-    /// Asks the sentinels for the primary. Until a primary is known, replies may take as long as
-    /// `attempt`, later a second.
+    /// Returns the primary that the sentinels name. Waits for replies at most for the timeout of
+    /// `attempt`, or a second once commands have been sent to a primary. Fails if no sentinel
+    /// replies, or the replies are not trusted.
     pub(super) async fn locate(&self, attempt: &ConnectAttempt) -> Result<Primary, ClientError> {
         let is_known = self.current.borrow().is_some();
         self.look(if is_known { LOOK } else { attempt.limit }).await
     }
 
-    /// Asks all sentinels concurrently, and returns the primary in the newest configuration, unless
-    /// [`Known::judge`] does not trust it. `patience` is the timeout of the replies.
+    /// Asks all sentinels concurrently, and returns the primary in the newest configuration.
+    /// `patience` is the maximum time to wait for replies. Fails if [`Known::judge`] does not trust
+    /// the replies, such as those of too few sentinels.
     async fn look(&self, patience: Duration) -> Result<Primary, ClientError> {
         let ask = |sentinel| async move {
             (sentinel, Sentinel::ask(sentinel, &self.name, &self.tls).await)
@@ -269,7 +274,8 @@ impl SentinelClients {
         ClientError::refused(kind, detail)
     }
 
-    /// Describes, for each sentinel, why it has not replied yet.
+    /// Describes, for each sentinel, why it has not replied yet. For the error of a lookup without
+    /// any reply.
     fn silent(&self) -> String {
         let each: Vec<_> = self.sentinels.iter().map(Sentinel::why_silent).collect();
         let advice = self.sentinels.iter().find_map(|each| tls::advice_if_silent(each.address()));
@@ -283,7 +289,8 @@ impl Sentinel {
         self.info.addr()
     }
 
-    /// Requests the primary's address from this sentinel, and first connects if necessary.
+    /// Requests the primary's address and configuration from this sentinel, and first connects if
+    /// there is no open connection. `name` is the primary's name.
     async fn ask(&self, name: &str, tls: &Tls) -> Result<Primary, ClientError> {
         let mut way = self.way.lock().await;
         // Taken out during use: if this future is dropped halfway, the next lookup opens another.
@@ -302,8 +309,8 @@ impl Sentinel {
         })
     }
 
-    /// Waits for the connection attempt in progress, or else starts one, and returns the
-    /// connection.
+    /// Returns a new connection: waits for the attempt in progress, or else starts one and waits
+    /// for it.
     async fn opened(
         &self,
         way: &mut SentinelWay,
@@ -324,7 +331,8 @@ impl Sentinel {
         opened
     }
 
-    /// Starts a connection attempt in a new task. `name` is the primary's name.
+    /// Starts a connection attempt in a new task, with the timeout that `pace` allows. `name` is
+    /// the primary's name, for errors.
     async fn begin(&self, pace: &Pace, name: &str, tls: &Tls) -> Result<Opening, ClientError> {
         let (info, certificates) = tls.now(self.info.clone()).await?;
         let attempt = Arc::new(pace.attempt());
@@ -362,8 +370,8 @@ impl SentinelWay {
     }
 }
 
-/// Translates an error from the sentinel at this address, and adds the remedy if TLS may be the
-/// cause.
+/// Translates an error from the sentinel at `address` into a client error, and adds the remedy if
+/// TLS may be the cause. `name` is the primary's name.
 fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> ClientError {
     let refused = of_sentinel(error, name);
     match tls::advice(error, address) {
@@ -375,9 +383,9 @@ fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> ClientEr
     }
 }
 
-/// Requests the primary's configuration, then its address. After a failover between the two
-/// replies, the address is the newer one. As a failover ends, only the second command names the new
-/// primary.
+/// Requests the primary's configuration, for the epoch, and then the address. The address is
+/// requested separately because, as a failover ends, only this reply names the new primary. If a
+/// failover ends between the two replies, the address is newer than the epoch.
 async fn query(connection: &Connection, name: &str) -> Result<Vec<Value>, RedisError> {
     let mut configuration = redis::cmd("SENTINEL");
     configuration.arg("MASTER").arg(name);
@@ -394,8 +402,8 @@ impl Primary {
         (&self.host, self.port) == (&other.host, other.port)
     }
 
-    /// Parses the replies to SENTINEL MASTER, a list of names and values in turn, and to
-    /// GET-MASTER-ADDR-BY-NAME. `None` if they have another form.
+    /// Parses the replies to SENTINEL MASTER (a list of names and values in turn) and to SENTINEL
+    /// GET-MASTER-ADDR-BY-NAME. `None` if a reply has another form.
     fn read(answers: &[Value]) -> Option<Self> {
         let [configuration, address] = answers else { return None };
         let told: HashMap<String, Value> = redis::from_redis_value_ref(configuration).ok()?;
@@ -411,7 +419,8 @@ impl std::fmt::Display for Primary {
     }
 }
 
-/// Translates a sentinel's error. `name` is the primary's name.
+/// Translates a sentinel's error into a client error, which says so if the server is not a
+/// sentinel, or monitors no primary named `name`.
 fn of_sentinel(error: &RedisError, name: &str) -> ClientError {
     let said = error.detail().unwrap_or_default().to_ascii_lowercase();
     let refused = |detail: String| ClientError::refused(ClientErrorKind::InvalidOption, detail);
@@ -424,7 +433,8 @@ fn of_sentinel(error: &RedisError, name: &str) -> ClientError {
     failure::of_connecting(error)
 }
 
-/// Applies the certificates if the address uses TLS.
+/// Returns `info` with the certificates of `tls` if the address uses TLS, otherwise unchanged,
+/// because sentinels may use TLS while the primary does not.
 fn with_certificates(tls: &Tls, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
     if is_tls(info.addr()) { tls.apply(info) } else { Ok(info) }
 }

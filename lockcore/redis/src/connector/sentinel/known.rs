@@ -11,17 +11,19 @@ use tokio::time::Instant;
 
 use super::Primary;
 
-/// How long a majority must name the same other primary of an older configuration before it is
-/// trusted. Sentinels that were created anew count configurations from zero again. This is longer
-/// than connected sentinels take to agree.
+/// How long a majority of sentinels must name the same other primary, in an older configuration,
+/// before it is trusted. Sentinels that were created anew count configurations from zero again.
+/// Connected sentinels agree sooner than this.
 const SET_UP_ANEW: Duration = Duration::from_secs(30);
 
-/// The newest configuration, and what may replace it.
+/// The newest Sentinel configuration seen so far, and an older configuration that replaces it if a
+/// majority of sentinels reports it for long enough.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// The primary in the newest configuration.
+    /// The primary in the newest configuration; `None` before the first trusted reply.
     newest: Option<Primary>,
-    /// The primary of an older configuration that a majority names, and since when.
+    /// The primary of an older configuration that a majority of sentinels names, and since when.
+    /// `None` if there is no such majority.
     behind: Option<(Primary, Instant)>,
 }
 
@@ -33,12 +35,15 @@ impl Known {
     }
 
     /// Returns true if the primary belongs to an older configuration than the newest seen so far.
+    /// False if none was seen yet.
     pub(super) fn is_newer_than(&self, primary: &Primary) -> bool {
         self.newest.as_ref().is_some_and(|newest| primary.epoch < newest.epoch)
     }
 
-    /// Returns the primary in the newest of the replies `answers`, and remembers its configuration.
-    /// `sentinels` is the number of all sentinels. The error says why the replies are not trusted.
+    /// Decides which primary to trust, from the replies `answers` of some of the `sentinels`
+    /// sentinels. Returns the primary in the newest configuration, and remembers it. Fails, with
+    /// the reason, if the first lookup has too few replies, or if the replies name another primary
+    /// in a configuration that is not newer.
     pub(super) fn judge(
         &mut self,
         now: Instant,
@@ -86,7 +91,7 @@ impl Known {
     }
 }
 
-/// Returns how many of this number of sentinels are a majority.
+/// Returns the minimum number of sentinels that is a majority.
 pub(super) fn majority(sentinels: usize) -> usize {
     sentinels / 2 + 1
 }
@@ -99,7 +104,7 @@ mod tests {
         Primary { host: host.to_owned(), port: 6379, epoch }
     }
 
-    /// Returns the state after these replies.
+    /// Returns the state after these replies, and the time when they were judged.
     fn seen(answers: &[(&str, u64)]) -> (Known, Instant) {
         let mut known = Known::default();
         let now = Instant::now();
