@@ -25,61 +25,69 @@ pub(crate) use recognise::MAX_COUNT_DIGITS;
 pub use recognise::{is_hold, is_member, is_token};
 pub use step::step;
 
-/// How long, in ms, a waiter is kept after it was skipped because its node is not connected. A
-/// touch extends the time.
+/// Maximum time, in ms, for which a waiter stays in the queue without a touch (keep-alive) after it
+/// was skipped because its node is not connected.
 pub const SKIPPED_MS: u64 = 5_000;
-/// Maximum number of expired waiters that an acquire or a touch removes.
+/// Maximum number of waiters with passed liveness deadlines that an acquire or a touch removes, to
+/// bound its cost.
 pub const SWEEP: usize = 16;
-/// The minimum lease, in ms, given to a JVM's hold without an expiry. It is a JVM's default lease.
+/// Minimum lease, in ms, that lockcore sets on a JVM's hold without an expiry, since otherwise the
+/// hold would never end. It is the default lease of a JVM.
 pub(crate) const FOREIGN_LEASE_MS: u64 = 30_000;
 
-/// A lock's state on a server. An expiry is in ms since the epoch; `None` means a key without a
-/// TTL.
+/// The content of a lock's keys on a server. An expiry is in ms since the epoch; `None` means a key
+/// without a TTL, or without content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LockState {
-    /// The current hold; `None` if the lock is free.
+    /// The granted lock; `None` if the lock is free.
     pub hold: Option<Hold>,
-    /// The waiting members in order, the next holder first.
+    /// The waiters of lockcore and of JVMs, the next holder first. A list in Redis.
     pub queue: VecDeque<Party>,
-    /// The waiting members, each with a score. For JVMs a score is a deadline, in ms since the
-    /// epoch.
+    /// The waiters, each with a score. A JVM removes the first waiter of the queue if the score, in
+    /// ms since the epoch, is not after the JVM's clock. For JVM threads the score is also the
+    /// deadline that lockcore applies.
     pub deadlines: SortedSet<Party>,
-    /// The expiry of `queue` and `deadlines`.
+    /// When `queue` and `deadlines` expire, in ms since the epoch; `None` if they do not, as JVMs
+    /// expect.
     pub queue_expires_ms: Option<u64>,
-    /// The last issued fencing token; `None` without a token key.
+    /// The last issued fencing token; `None` if no token was issued, or the token key was lost.
     pub token: Option<LastToken>,
-    /// The members that were given up, each with the expiry of the tombstone.
+    /// The acquires that were given up, by member, each with the time in ms since the epoch when
+    /// the tombstone expires. Until then, a late copy of the acquire is refused.
     pub tombstones: BTreeMap<Member, u64>,
-    /// Our waiting members, each with a liveness deadline in ms since the epoch. JVMs do not know
-    /// this key, and use `deadlines`.
+    /// The waiters of lockcore, each with a liveness deadline in ms since the epoch: the waiter's
+    /// node is assumed alive until then. JVMs do not know this key.
     pub alive: SortedSet<Party>,
-    /// Our waiting members in order of arrival.
+    /// The waiters of lockcore in order of arrival, by which they are restored to the queue after a
+    /// JVM has removed them.
     pub arrivals: Vec<Party>,
-    /// The expiry of `alive` and `arrivals`.
+    /// When `alive` and `arrivals` expire, in ms since the epoch; `None` if both are empty.
     pub alive_expires_ms: Option<u64>,
-    /// The waiting JVM threads without a subscription.
+    /// The waiting JVM threads without a subscription, which may be dead.
     pub suspects: Suspects,
 }
 
-/// A granted lock, and when the grant ends.
+/// The holder of a granted lock, and when the lease ends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// The member that holds the lock.
+    /// The member of lockcore, or the JVM thread, that holds the lock.
     pub member: Party,
-    /// When the lease ends, in ms since the epoch; `None` if it does not end.
+    /// When the lease ends, in ms since the epoch; `None` if the key has no TTL, so that the lease
+    /// does not end.
     pub expires_ms: Option<u64>,
 }
 
 /// The last fencing token that was issued for a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LastToken {
-    /// The value of the token.
+    /// The token itself. The next token will be above it.
     pub value: FencingToken,
-    /// When the token key expires, in ms since the epoch; `None` if it does not expire.
+    /// When the token key expires, in ms since the epoch; `None` if it does not expire, as after
+    /// each grant by lockcore.
     pub expires_ms: Option<u64>,
 }
 
-/// A message that a command publishes.
+/// A message that a command publishes to a node of lockcore, or to a JVM.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Message {
     /// Notifies a node that a member was granted the lock.
@@ -90,14 +98,15 @@ pub enum Message {
         member: Member,
         /// The fencing token of the grant.
         token: FencingToken,
-        /// The grace lease in milliseconds: the lock is kept for so long until the first renewal.
+        /// The claim in milliseconds: a short lease, within which the new holder must renew the
+        /// hold for the first time.
         left_ms: u64,
     },
-    /// Notifies a node that a member was force-released.
+    /// Notifies a node that its hold was ended by a force-release.
     Revoked {
         /// The node that the message is for.
         node: NodeId,
-        /// The former holder.
+        /// The member that held the lock.
         member: Member,
     },
     /// Wakes a waiting JVM thread, which then tries to acquire.
@@ -107,22 +116,23 @@ pub enum Message {
     },
 }
 
-/// The context of a command, and the messages it publishes.
+/// What a command depends on besides the lock's state, and the messages that it publishes.
 pub struct Call<'a> {
     /// The node that sends the command.
     pub node: &'a NodeId,
-    /// Returns true if a message to the node with this id would be received.
+    /// Returns true if a message to the node with this id would be received. A node that is not
+    /// connected is granted nothing.
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The server's time, in µs since the epoch.
     pub now_us: u64,
     /// The latest server time seen by the node, in µs since the epoch. New tokens are above it,
     /// because the clock of a replaced server may have been ahead of this server's clock.
     pub seen_us: u64,
-    /// Which JVM threads are subscribed, and so can be woken.
+    /// The subscriptions of JVM threads. A thread without one cannot be woken.
     pub peers: Peers<'a>,
-    /// The published messages, in order.
+    /// The messages published by the command, in order.
     pub messages: Vec<Message>,
-    /// The number of waiters that were skipped because their nodes are not connected.
+    /// The number of waiters that the command skipped because their nodes are not connected.
     pub skipped: u64,
 }
 
@@ -141,7 +151,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the server's time, in ms since the epoch.
+    /// Returns the server's time, `now_us`, in ms since the epoch.
     pub fn now_ms(&self) -> u64 {
         self.now_us / 1_000
     }
@@ -158,7 +168,7 @@ impl std::fmt::Debug for Call<'_> {
 }
 
 impl LockState {
-    /// Returns true if the lock has no keys left.
+    /// Returns true if none of the lock's keys exists.
     pub fn is_empty(&self) -> bool {
         self.hold.is_none()
             && self.token.is_none()
@@ -170,7 +180,8 @@ impl LockState {
             && self.suspects.since_ms.is_empty()
     }
 
-    /// Removes expired keys, as Redis does before a command reads a key.
+    /// Removes the content of keys that have expired at `now_ms`, as Redis does before a command
+    /// reads a key.
     pub fn expire(&mut self, now_ms: u64) {
         let has_ended = |expiry: Option<u64>| expiry.is_some_and(|at_ms| at_ms <= now_ms);
         self.hold.take_if(|hold| has_ended(hold.expires_ms));
@@ -190,7 +201,8 @@ impl LockState {
         self.settle();
     }
 
-    /// Clears the expiry of empty keys, because Redis deletes a key once it is empty.
+    /// Clears the expiry of keys without content, because Redis deletes a key once it is empty.
+    /// Called after each removal.
     fn settle(&mut self) {
         if self.queue.is_empty() && self.deadlines.is_empty() {
             self.queue_expires_ms = None;

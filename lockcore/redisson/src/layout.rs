@@ -10,23 +10,24 @@ use crate::function::{Call, LockState, Message};
 use crate::scripts;
 use crate::wire::{self, keys, reply};
 
-/// The key layout of Redisson's fair lock, for locks shared with JVMs.
+/// The key layout of Redisson's fair lock: keys, members and scripts for locks that lockcore shares
+/// with JVMs.
 pub const REDISSON: &dyn Layout = &RedissonLayout;
 
-/// The error for reads, permits and downgrades, which JVMs do not support.
+/// Error text for a request for reads, permits or a downgrade, because JVMs do not support these.
 const NOT_WITH_PEERS: &str = "the layout shared with JVMs does not support reads, permits and \
     downgrades: use a second Locks, built without redisson_peers, with other names";
 
-/// The error for `KeepNewest`, because JVMs do not support waiters that leave the queue for newer
-/// waiters.
+/// Error text for `WhenBusy::KeepNewest`, because JVMs do not support waiters that leave the queue
+/// for newer waiters.
 const NEWEST_NOT_WITH_PEERS: &str = "the layout shared with JVMs does not support KeepNewest: \
     wait, or use a second Locks, built without redisson_peers, with other names";
 
-/// The error for listing all locks, because a JVM's keys look like those of any other program
-/// unless the lock's name is known.
+/// Error text for listing all locks. It is not possible, because a JVM's keys look like those of
+/// any other program unless the lock's name is known.
 const NO_SURVEY: &str = "locks shared with JVMs cannot be listed: inspect them by name";
 
-/// The type of [`REDISSON`], the key layout of Redisson's fair lock.
+/// The type of [`REDISSON`]: the key layout of Redisson's fair lock. It has no state.
 #[derive(Debug, Clone, Copy)]
 pub struct RedissonLayout;
 

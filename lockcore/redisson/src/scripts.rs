@@ -7,17 +7,19 @@ use crate::function::{
     SHORT_SCORE_MS, SKIPPED_MS, SLACK_MS, SUSPECTS_MS, SWEEP,
 };
 
-/// Parts shared by several scripts. Each is inserted in place of this line.
+/// Script parts shared by several scripts, each with the line that it replaces in a script.
 const PARTS: [(&str, &str); 3] = [
     ("--#include redisson/take\n", include_str!("lua/take.lua")),
     ("--#include redisson/common\n", include_str!("lua/common.lua")),
     ("--#include redisson/several\n", include_str!("lua/several.lua")),
 ];
 
-/// How many waiters are read at a time, after the first, when the next holder is searched.
+/// Number of waiters that a script reads at a time while it searches for the next holder, after it
+/// has read the first alone, which usually gets the lock.
 const MOST_WALKED: u64 = 32;
 
-/// Constants for the scripts. In the Lua files, `$name` stands for the value.
+/// The constants of the scripts, as names and values. In the Lua files, `$name` stands for the
+/// value.
 pub const NUMBERS: [(&str, u64); 13] = [
     ("alive_ms", ALIVE_MS),
     ("foreign_lease_ms", FOREIGN_LEASE_MS),
@@ -41,7 +43,7 @@ proto::scripts!(
     acquire acquire_all release renew touch leave force_release inspect preflight
 );
 
-/// Returns all scripts. The first call assembles them.
+/// Returns all scripts with their digests. The first call assembles them.
 pub fn all() -> &'static RedissonScripts {
     static ALL: LazyLock<RedissonScripts> =
         LazyLock::new(|| RedissonScripts::new(&PARTS, &NUMBERS));

@@ -8,11 +8,11 @@ use proto::{Command, LockName, Member, Mode};
 
 use crate::scripts;
 
-/// The number of keys of a lock that most scripts get, without tombstones.
+/// Number of keys that most scripts get for a lock, in addition to one for each tombstone.
 const KEYS: usize = 7;
 
-/// Writes the script call for a command to `to`. `None` if the layout has no script for the
-/// command.
+/// Writes the script call for `command` on `lock` to `to`. `None` if the layout has no script for
+/// the command, such as [`Command::Reduce`].
 pub(crate) fn command(
     lock: &LockName,
     context: Context<'_>,
@@ -73,8 +73,8 @@ pub(crate) fn command(
     Some(())
 }
 
-/// Writes a single script call for several renewals, or for several touches. `None` for other
-/// commands, or without any.
+/// Writes a single script call for several renewals, or for several touches, to `to`. `None` if
+/// `commands` is empty, or has other commands.
 pub(crate) fn together(
     commands: &[(&LockName, &Command)],
     context: Context<'_>,

@@ -8,19 +8,20 @@ use super::{
 };
 use super::{Grant, Reply};
 
-/// The result of the search for the next holder of a free lock.
+/// The result of the search for the next holder of a free lock, by [`LockState::advance`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AdvanceOutcome {
-    /// This member now holds the lock.
+    /// This waiter now holds the lock.
     Granted(Party),
-    /// A JVM thread is next, and the lock stays free for it.
+    /// A JVM thread is next. The lock stays free for it, and nobody else may take it.
     Stopped,
-    /// No waiter can take the lock.
+    /// No waiter can take the lock, so a new acquire may.
     End,
 }
 
 impl LockState {
-    /// Grants a free lock to the first waiter that can acquire it.
+    /// Grants a free lock to the first waiter that can take it, or wakes the JVM thread that is
+    /// next. Waiters whose nodes are not connected are skipped, and dead waiters are removed.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> AdvanceOutcome {
         let mut skipped = Vec::new();
         let advanced = self.walk(call, &mut skipped);
@@ -32,8 +33,8 @@ impl LockState {
         advanced
     }
 
-    /// Walks along the queue until a waiter gets the lock, or a JVM thread is next. Adds the
-    /// members that it skips to `skipped`.
+    /// Walks along the queue until a waiter gets the lock, or a JVM thread is next. Removes dead
+    /// waiters, and adds the waiters that it skips to `skipped`.
     fn walk(&mut self, call: &mut Call<'_>, skipped: &mut Vec<Party>) -> AdvanceOutcome {
         let mut not_connected: Vec<String> = Vec::new();
         let mut gone = None;
@@ -85,14 +86,16 @@ impl LockState {
         }
     }
 
-    /// Grants the lock to `member` for `ms` milliseconds. Returns the new fencing token.
+    /// Grants the lock to `member` with a lease of `ms` milliseconds. Returns the new fencing
+    /// token.
     pub(super) fn grant(&mut self, call: &Call<'_>, member: &Party, ms: u64) -> FencingToken {
         let expires_ms = call.now_ms() + ms;
         self.hold = Some(Hold { member: member.clone(), expires_ms: Some(expires_ms) });
         self.issue_token(call)
     }
 
-    /// Issues a fencing token above all earlier tokens.
+    /// Issues and stores a fencing token. It is above the last token of this lock, and above the
+    /// latest server time that the node has seen.
     fn issue_token(&mut self, call: &Call<'_>) -> FencingToken {
         let previous = self.token.as_ref().map(|token| token.value);
         let value = token::after(previous, call.seen_us, call.now_us);
@@ -101,8 +104,9 @@ impl LockState {
         value
     }
 
-    /// Sets an expiry on a hold that has none: the lease of `member`. A JVM that holds the lock
-    /// does not know of this lease, so for a JVM there is a minimum.
+    /// Sets a lease on a hold without an expiry, which otherwise would never end: the lease of
+    /// `member`, whose command is running. For a hold of a JVM, which does not know of this lease,
+    /// it is at least [`FOREIGN_LEASE_MS`].
     pub(super) fn end_endless_hold(&mut self, member: &Member, now_ms: u64) {
         let Some(hold) = &mut self.hold else { return };
         if hold.expires_ms.is_none() {
@@ -111,7 +115,7 @@ impl LockState {
         }
     }
 
-    /// Creates the reply with this outcome, and with the lock's state after the command.
+    /// Creates the reply to a command: `outcome`, and the lock's state after the command.
     pub(super) fn reply<T>(&mut self, call: &Call<'_>, outcome: T) -> Reply<T> {
         let end_ms = self.hold.as_ref().map_or(0, |hold| left_ms(hold, call.now_ms()).max(1));
         Reply {
@@ -124,8 +128,8 @@ impl LockState {
         }
     }
 
-    /// Returns the grant if the lock is held by the node that sends the command; otherwise `None`.
-    /// If the token key was lost, a new token is issued.
+    /// Returns the grant of the current holder if it belongs to the node that sends the command;
+    /// otherwise `None`. If the token key was lost, issues a new token.
     fn grant_of(&mut self, call: &Call<'_>, left_ms: u64) -> Option<Grant> {
         let hold = self.hold.as_ref()?;
         let member = hold.member.ours().filter(|member| member.is_of(call.node))?.clone();
@@ -136,15 +140,16 @@ impl LockState {
         Some(Grant { member, token, left_ms, batch: Vec::new() })
     }
 
-    /// Returns the number of waiters ahead of a waiting member. `None` unless the member is in the
-    /// list and has a score.
+    /// Returns the number of waiters ahead of a waiter. `None` if `member` is not in the list, or
+    /// has no score.
     pub(super) fn position(&self, member: &Party) -> Option<usize> {
         // Newcomers, the usual case, skip the search.
         self.deadlines.get(member)?;
         self.queue.iter().position(|waiting| waiting == member)
     }
 
-    /// Removes a waiting member from the queue. Returns true if it was there.
+    /// Removes `member` from the queue and from all keys about waiters. Returns true if it had a
+    /// score or a liveness deadline.
     pub(super) fn drop_waiting(&mut self, member: &Party) -> bool {
         let found = self.deadlines.remove(member) | self.alive.remove(member);
         self.arrivals.retain(|arrived| arrived != member);
@@ -155,7 +160,7 @@ impl LockState {
         found
     }
 
-    /// Removes the waiting member at this index of the queue.
+    /// Removes the waiter at this index of the queue from all keys about waiters.
     fn drop_waiting_at(&mut self, at: usize) {
         if let Some(member) = self.queue.remove(at) {
             self.deadlines.remove(&member);
@@ -165,8 +170,8 @@ impl LockState {
         self.settle();
     }
 
-    /// Lowers the liveness deadlines of members that were skipped because their nodes are not
-    /// connected. They stay in the queue, but not for long.
+    /// Lowers the liveness deadlines of skipped waiters, whose nodes are not connected, to at most
+    /// [`SKIPPED_MS`] from now. So they leave the queue soon unless their nodes touch them.
     fn lower(&mut self, call: &Call<'_>, skipped: &[Party]) {
         let at_most_ms = call.now_ms() + SKIPPED_MS;
         for member in skipped {
@@ -175,7 +180,8 @@ impl LockState {
         }
     }
 
-    /// Removes some of our waiters whose liveness deadlines have passed, anywhere in the queue.
+    /// Removes up to [`SWEEP`] waiters of lockcore whose liveness deadlines have passed, anywhere
+    /// in the queue.
     pub(super) fn sweep(&mut self, call: &Call<'_>) {
         let ghosts: Vec<Party> = self.alive.passed(call.now_ms()).take(SWEEP).cloned().collect();
         for ghost in &ghosts {
@@ -183,7 +189,7 @@ impl LockState {
         }
     }
 
-    /// Clears the sorted set if the list is empty, because it then is a leftover.
+    /// Clears the scores if the queue is empty, because they are then leftovers.
     pub(super) fn drop_apart(&mut self) {
         if self.queue.is_empty() {
             self.deadlines.clear();

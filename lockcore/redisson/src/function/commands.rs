@@ -11,8 +11,9 @@ use super::{
 use super::{Call, Hold, LockState, Message, TOMBSTONE_MS};
 
 impl LockState {
-    /// Acquires the lock for each of these members in turn. A member that cannot have the lock is
-    /// queued in [`Mode::Wait`], if there are fewer than `queue_limit` waiters.
+    /// Acquires the lock for each of these members of a node in turn, or queues the member in
+    /// [`Mode::Wait`] if there are fewer than `queue_limit` waiters. The outcomes are in the order
+    /// of `members`.
     pub fn acquire(
         &mut self,
         call: &mut Call<'_>,
@@ -55,15 +56,16 @@ impl LockState {
         }
     }
 
-    /// Returns the reply to an acquire that finds the queue full, even if it is not. For tests.
+    /// Returns the reply that an acquire for this number of `members` would get if the queue were
+    /// full. For tests.
     pub fn full(&mut self, call: &Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
         let waiting = self.live(call) as u64;
         self.reply(call, vec![Acquired::Full { waiting }; members])
     }
 
-    /// Completes an acquire if the lock was not granted: queues the member, or refuses it. A member
-    /// that is already queued keeps its position.
+    /// Completes an acquire for `member` that did not get the lock: queues the member, or refuses
+    /// it. A member that is already queued, because the acquire is a retry, keeps its position.
     fn wait(&mut self, call: &Call<'_>, member: &Party, mode: Mode, queue_limit: u32) -> Acquired {
         if let Some(position) = self.position(member) {
             self.raise(call, member);
@@ -85,7 +87,8 @@ impl LockState {
         Acquired::Queued { position: self.queue.len() as u64 - 1 }
     }
 
-    /// Releases a member's hold, and grants the lock to the next waiter.
+    /// Releases the hold of `member`, if it holds the lock, and grants a free lock to the next
+    /// waiter.
     pub fn release(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Released> {
         self.expire(call.now_ms());
         let outcome = self.drop_hold_of(member);
@@ -93,7 +96,8 @@ impl LockState {
         self.reply(call, outcome)
     }
 
-    /// Extends each member's hold to its full lease, counted from now.
+    /// Extends the hold of each member to the member's full lease, counted from now. A member that
+    /// holds nothing gets [`Renewed::NotHeld`].
     pub fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
         self.expire(call.now_ms());
         let outcome = members.iter().map(|member| self.renew_one(call, member)).collect();
@@ -111,8 +115,9 @@ impl LockState {
         }
     }
 
-    /// Renews the liveness deadlines of a node's waiting members, and returns the state of each.
-    /// Also cleans up the queue, and grants the lock if it is free.
+    /// Renews the liveness deadlines of a node's waiters, and returns for each whether it waits,
+    /// holds or is gone. Also restores waiters that a JVM has removed, removes dead waiters, and
+    /// grants a free lock to the next waiter.
     pub fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
         let now_ms = call.now_ms();
         self.expire(now_ms);
@@ -140,8 +145,9 @@ impl LockState {
         }
     }
 
-    /// Removes members from the queue, or releases members granted meanwhile. If a member's acquire
-    /// may still arrive, it gets a tombstone, which refuses the acquire.
+    /// Removes members from the queue, or releases the hold of a member granted meanwhile. If a
+    /// copy of a member's acquire may still arrive, the member gets a tombstone, which refuses the
+    /// copy.
     pub fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
         self.expire(call.now_ms());
         let outcome = leaving.iter().map(|one| self.leave_one(one, call.now_ms())).collect();
@@ -161,8 +167,8 @@ impl LockState {
         }
     }
 
-    /// Ends the current hold, or only a hold of `member` if given, and grants the lock to the next
-    /// waiter. The node of the former holder is notified.
+    /// Ends the current hold, whoever has it, or only the hold of `member` if that is `Some`.
+    /// Notifies the node of the former holder, and grants the lock to the next waiter.
     pub fn force_release(
         &mut self,
         call: &mut Call<'_>,
@@ -186,7 +192,8 @@ impl LockState {
     }
 
     /// Returns the holder and part of the queue: at most `most` waiters after the first `from`.
-    /// Changes nothing, except that expired keys are removed.
+    /// `now_us` is the server's time in µs since the epoch. Changes nothing, except that expired
+    /// keys are removed.
     pub fn inspect(&mut self, now_us: u64, from: u32, most: NonZeroU32) -> Inspection {
         self.expire(now_us / 1_000);
         let hold = self.hold.as_ref().map(|hold| HoldView {

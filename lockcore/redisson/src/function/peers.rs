@@ -1,5 +1,5 @@
 //! How a queue is shared with JVMs: the sorted set of scores that JVMs use, the separate liveness
-//! deadlines of our waiters, and the search for dead JVM threads.
+//! deadlines of lockcore waiters, and the search for dead JVM threads.
 
 use proto::{Member, Party};
 
@@ -7,34 +7,40 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Call, LockState, PATIENCE_MS};
 
-/// By how much a JVM lowers the scores of all waiters behind it when it leaves the queue, in ms.
-/// This is the default of JVMs.
+/// How much, in ms, a JVM subtracts from the scores of all waiters behind it when it leaves the
+/// queue. This is Redisson's default.
 pub const JVM_STEP_MS: u64 = 300_000;
-/// How far the score of our waiter is in the future, in ms, if no JVM is ahead of it.
+/// How far in the future, in ms, a touch sets the score of a lockcore waiter with no JVM ahead of
+/// it. A short time lets JVMs remove the waiter soon if all nodes die.
 pub const SHORT_SCORE_MS: u64 = 60_000;
-/// How far the score of a new waiter may exceed the score that it needs, in ms.
+/// Maximum excess, in ms, of a new waiter's score over the score that it needs. A higher score of
+/// the last waiter is copied only up to this excess.
 pub const SLACK_MS: u64 = 3_600_000;
-/// How many waiters at the head of the queue are examined to find ours that have no JVM ahead.
+/// Number of waiters at the head of the queue that a touch examines to find lockcore waiters with
+/// no JVM ahead of them, and the first JVM behind.
 pub const LEADING: usize = 64;
-/// How long a waiting JVM thread may have no subscription before it is taken for dead, in ms.
+/// Time, in ms, after which a waiting JVM thread without a subscription is taken for dead, counted
+/// from when a command first found it so.
 pub const GRACE_MS: u64 = 8_000;
-/// How long suspects (JVM threads without a subscription) are remembered, in ms.
+/// Time, in ms, for which suspects (waiting JVM threads without a subscription) are remembered
+/// after they were last recorded.
 pub const SUSPECTS_MS: u64 = 60_000;
-/// How many waiters from the head of the queue are searched for suspects.
+/// Number of waiters at the head of the queue that are searched for suspects, to bound the cost.
 pub const LOOKED_AT: usize = 256;
-/// How long the keys with our waiters' liveness deadlines and order of arrival are kept after the
-/// last write, in ms.
+/// Time, in ms, for which the keys with the liveness deadlines and the order of arrival of lockcore
+/// waiters are kept after the last write. Longer than any liveness deadline.
 pub const ALIVE_MS: u64 = 75_000;
 
-/// The subscriptions of the JVM threads that share a queue.
+/// The subscriptions of JVM threads, by which dead threads are recognised.
 #[derive(Clone, Copy)]
 pub struct Peers<'a> {
-    /// Returns true if the JVM thread has a subscription, and so would receive a wake-up.
+    /// Returns true if the JVM thread with this member text (UUID and thread id) is subscribed, and
+    /// so would receive a wake-up.
     pub listens: &'a dyn Fn(&str) -> bool,
 }
 
 impl Default for Peers<'_> {
-    /// Creates the value for no subscribed JVM.
+    /// Creates a value for which no JVM thread is subscribed.
     fn default() -> Self {
         Self { listens: &|_| false }
     }
@@ -46,32 +52,36 @@ impl std::fmt::Debug for Peers<'_> {
     }
 }
 
-/// The waiting JVM threads without a subscription, which may be dead.
+/// The suspects: waiting JVM threads that were found without a subscription. They are taken for
+/// dead if they stay so for [`GRACE_MS`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Suspects {
     /// When each thread was first found without a subscription, in ms since the epoch. The key is
-    /// the member and its score, because the same thread may queue again.
+    /// the thread and the score, because the same thread may queue again, with another score.
     pub since_ms: BTreeMap<(Party, u64), u64>,
-    /// When this record expires, in ms since the epoch.
+    /// When all suspects are forgotten, in ms since the epoch; `None` if none were recorded.
     pub expire_ms: Option<u64>,
 }
 
 impl LockState {
-    /// Returns until when a waiter is taken for alive, in ms since the epoch: for our waiter the
-    /// liveness deadline, for a JVM the score. `None` if it has no score.
+    /// Returns until when a waiter is taken for alive, in ms since the epoch: the liveness deadline
+    /// of a lockcore waiter, or the score of a JVM thread. `None` if the waiter has no score; then
+    /// it is dead.
     pub(super) fn life(&self, member: &Party) -> Option<u64> {
         let score_ms = self.deadlines.get(member)?;
         Some(self.alive.get(member).unwrap_or(score_ms))
     }
 
-    /// Returns the number of waiters, except ours whose liveness deadlines have passed.
+    /// Returns the number of waiters that count for the queue limit: all except lockcore waiters
+    /// whose liveness deadlines have passed.
     pub(super) fn live(&self, call: &Call<'_>) -> usize {
         self.queue.len().saturating_sub(self.alive.passed(call.now_ms()).count())
     }
 
-    /// Adds a member at the end of the queue. The score is high enough to stay in the future after
-    /// every JVM ahead has lowered it. A higher score of the last waiter is kept up to a limit,
-    /// because JVMs base the scores of new waiters on it.
+    /// Adds `member`, of lockcore, at the end of the queue, with a liveness deadline and a score.
+    /// The score is so high that it stays in the future even after every JVM ahead has left the
+    /// queue and subtracted [`JVM_STEP_MS`]. JVMs base the scores of later waiters on the last
+    /// score in the queue. So a last score that is higher still is copied, up to [`SLACK_MS`] more.
     pub(super) fn enqueue(&mut self, call: &Call<'_>, member: &Party) {
         let now_ms = call.now_ms();
         let last_ms = self.queue.back().and_then(|last| self.deadlines.get(last)).unwrap_or(0);
@@ -86,15 +96,16 @@ impl LockState {
         self.believe_alive(call, member, now_ms + PATIENCE_MS);
     }
 
-    /// Records that the member is the latest of our waiters to arrive.
+    /// Records that `member` is the latest lockcore waiter to arrive.
     fn arrive(&mut self, member: &Party) {
         self.arrivals.retain(|arrived| arrived != member);
         self.arrivals.push(member.clone());
     }
 
-    /// Renews the liveness deadline of our waiter. The score rises by the elapsed time. If no JVM
-    /// is ahead, the score is short instead: nobody lowers it any more, and a JVM should soon get
-    /// past the waiter if we die.
+    /// Renews the liveness deadline of a lockcore waiter, and raises the score by the time that has
+    /// passed since the last renewal. If no JVM is ahead, the score is set to [`SHORT_SCORE_MS`]
+    /// from now instead: nobody subtracts from it any more, and JVMs can soon get past the waiter
+    /// if the node dies.
     pub(super) fn raise(&mut self, call: &Call<'_>, member: &Party) {
         let patience_ms = call.now_ms() + PATIENCE_MS;
         let short_ms = call.now_ms() + SHORT_SCORE_MS;
@@ -111,8 +122,9 @@ impl LockState {
         self.believe_alive(call, member, patience_ms.max(lived_ms));
     }
 
-    /// Raises the score of the first JVM in the queue, if it is behind our waiters. A JVM bases its
-    /// score on our short score, and would otherwise expire while we hold the lock.
+    /// Raises the score of the first JVM in the queue to at least [`JVM_STEP_MS`] from now, if
+    /// lockcore waiters are ahead of it. The JVM based the score on a short score of theirs, and
+    /// would otherwise expire while they hold the lock.
     fn raise_next_jvm(&mut self, call: &Call<'_>) {
         let at = self.queue.iter().take(LEADING).position(|member| member.ours().is_none());
         let Some(next) = at.filter(|at| *at > 0).and_then(|at| self.queue.get(at)).cloned() else {
@@ -123,9 +135,10 @@ impl LockState {
         }
     }
 
-    /// Restores our waiters that a JVM's clock or arithmetic has removed, at the head of the queue.
-    /// All of them are restored together, in order of arrival: if each node restored only own
-    /// members, the last node to do so would be first.
+    /// Restores lockcore waiters that a JVM has removed from the queue because of its clock or of
+    /// subtracted scores. Does nothing unless one of `touched` was removed. All such waiters of all
+    /// nodes return to the head of the queue, in order of arrival: if each node restored only its
+    /// own waiters, the last node to do so would be first.
     pub(super) fn take_back(&mut self, call: &Call<'_>, touched: &[Member]) {
         let touched = touched.iter().map(Party::from);
         let out: Vec<_> = touched.filter(|member| self.is_out(call, member)).collect();
@@ -148,14 +161,16 @@ impl LockState {
         }
     }
 
-    /// Returns true if our member is waiting, but a JVM has removed it from the queue.
+    /// Returns true if `member`, of lockcore, still waits, but a JVM has removed it from the queue:
+    /// the liveness deadline has not passed, but there is no score.
     fn is_out(&self, call: &Call<'_>, member: &Party) -> bool {
         self.alive.get(member).is_some_and(|ms| ms > call.now_ms())
             && self.deadlines.get(member).is_none()
             && !self.is_held_by(member)
     }
 
-    /// Sets the liveness deadline of our waiter, and the expiry of the keys.
+    /// Sets the liveness deadline of a lockcore waiter to `until_ms`, in ms since the epoch. Also
+    /// renews the expiry of the keys with liveness deadlines, and removes that of the queue.
     pub(super) fn believe_alive(&mut self, call: &Call<'_>, member: &Party, until_ms: u64) {
         self.alive.set(member, until_ms);
         self.alive_expires_ms = Some(call.now_ms() + ALIVE_MS);
@@ -163,8 +178,10 @@ impl LockState {
         self.queue_expires_ms = None;
     }
 
-    /// Returns true if a JVM thread that was just woken is dead: it has no subscription, and its
-    /// time to subscribe is over. `gone` caches the dead threads found in this call.
+    /// Returns true if a JVM thread that was just woken is dead: it has been without a subscription
+    /// for [`GRACE_MS`]. `gone` caches the dead threads for the rest of this command. If the thread
+    /// is subscribed, forgets all suspects, and limits the thread's score to [`JVM_STEP_MS`] from
+    /// now unless it is last in the queue.
     pub(super) fn has_gone(
         &mut self,
         call: &Call<'_>,
@@ -175,7 +192,7 @@ impl LockState {
             return gone.get_or_insert_with(|| self.look_for_gone(call)).contains(member);
         }
         self.suspects = Suspects::default();
-        // Hand-offs between our members do not lower scores, so lower this one. The last score in
+        // Hand-offs between lockcore waiters lower no scores, so lower this one. The last score in
         // the queue stays, because new waiters base theirs on it.
         if self.queue.len() > 1 {
             let score_ms = self.deadlines.get(member).unwrap_or(0);
@@ -184,10 +201,10 @@ impl LockState {
         false
     }
 
-    /// Records the waiting JVM threads without a subscription as suspects, each with the time when
-    /// it was first found so. Returns the threads whose time to subscribe is over, which count as
-    /// dead. All threads are examined at once, so that the threads of a dead JVM cost a single
-    /// grace period rather than one each.
+    /// Records which waiting JVM threads have no subscription now, each with the time when it was
+    /// first found so, in place of the earlier suspects. Returns the threads that have been so for
+    /// [`GRACE_MS`], which are dead. All threads are examined at once, so that the threads of a
+    /// dead JVM cost a single grace period rather than one each.
     fn look_for_gone(&mut self, call: &Call<'_>) -> BTreeSet<Party> {
         let now_ms = call.now_ms();
         let mut gone = BTreeSet::new();

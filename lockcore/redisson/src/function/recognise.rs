@@ -3,24 +3,27 @@
 
 use proto::{Member, PLAIN_MARKER};
 
-/// The maximum number of digits of a hold count.
+/// Maximum number of digits of a hold count, which says how often a thread holds the lock. A longer
+/// number is not taken for a hold count.
 pub(crate) const MAX_COUNT_DIGITS: usize = 15;
 
-/// Returns true if a text is a member, which can be queued or hold a lock: ours, or a JVM's, which
-/// consists of UUID and thread id.
+/// Returns true if `text` identifies a holder or waiter: a member of lockcore, or a JVM thread,
+/// which is a UUID and a thread id such as `5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41`.
 pub fn is_member(text: &str) -> bool {
     Member::parse(text).is_some_and(|member| member.as_str().starts_with(PLAIN_MARKER))
         || is_jvm(text)
 }
 
-/// Returns true if the fields of a hash at a lock's name are a hold: a single field, with a member
-/// and the hold count.
+/// Returns true if the hash with these `fields`, stored at a lock's name, is a hold: a single
+/// field, whose name is the holder and whose value is the hold count. Otherwise the hash belongs to
+/// another program.
 pub fn is_hold(fields: &[(String, String)]) -> bool {
     let [(member, count)] = fields else { return false };
     is_member(member) && count.len() <= MAX_COUNT_DIGITS && is_number(count)
 }
 
-/// Returns true if a string at a token key is a fencing token, ours or of an `RFencedLock`.
+/// Returns true if the string at a lock's token key is a fencing token, issued by lockcore or by
+/// Redisson's `RFencedLock`: it consists of digits.
 pub fn is_token(text: &str) -> bool {
     is_number(text)
 }

@@ -6,7 +6,8 @@ use super::Message;
 use super::{Answer, Call, Command, LockState, Renewed};
 
 impl LockState {
-    /// Runs a command on the lock, and returns the answer. Published messages are added to `call`.
+    /// Runs a command on the lock, and returns the answer. Messages that it publishes are appended
+    /// to [`Call::messages`].
     pub fn step(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         match command {
             Command::Acquire { members, mode, queue_limit } => {

@@ -10,7 +10,7 @@ mod exact;
 mod sequences;
 mod walk;
 
-/// The start of each test, ms since the epoch.
+/// The server's time at the start of each test, in ms since the epoch.
 const START: u64 = 1_700_000_000_000;
 const LEASE: u64 = 30_000;
 const CLAIM: u64 = 10_000;
@@ -28,7 +28,7 @@ fn member(letter: char, number: u64) -> Party {
     member_with_lease(letter, number, LEASE)
 }
 
-/// Returns a JVM thread.
+/// Returns the JVM thread with this thread id, always of the same JVM.
 fn jvm(number: u64) -> Party {
     Party::from(format!("0e4a6f0c-5b0e-4a39-8a8d-3c2f5c1f1d55:{number}").as_str())
 }
@@ -37,9 +37,9 @@ fn jvm(number: u64) -> Party {
 struct Bench {
     state: LockState,
     now_us: u64,
-    /// The letters of the nodes that are not connected.
+    /// The letters of the nodes that are not connected, and so are granted nothing.
     away: String,
-    /// The JVM threads that are subscribed.
+    /// The JVM threads that are subscribed, and so can be woken.
     heard: Vec<Party>,
     /// The published messages that the test has not taken yet.
     said: Vec<Message>,
@@ -64,7 +64,7 @@ impl Bench {
         self.now_us += ms * 1_000;
     }
 
-    /// Runs a command of the node with this letter.
+    /// Runs a command of the node with this letter, and adds the published messages to `said`.
     fn run(&mut self, letter: char, command: Command) -> Answer {
         let connected = |node: &str| !self.away.contains(&node[..1]);
         let listens = |thread: &str| self.heard.iter().any(|member| member.as_str() == thread);
@@ -130,7 +130,7 @@ impl Bench {
         self.state.token.as_ref().map_or(0, |token| token.value.get())
     }
 
-    /// Queues a JVM, which writes both keys without a TTL.
+    /// Queues a JVM thread with this score. Like a JVM, removes the TTL of the queue.
     fn queue_foreign(&mut self, member: &Party, deadline_ms: u64) {
         self.state.queue.push_back(member.clone());
         self.state.deadlines.set(member, deadline_ms);
@@ -143,12 +143,12 @@ impl Bench {
     }
 }
 
-/// Returns a member of ours.
+/// Returns the party as a member of lockcore. Panics for a JVM thread.
 fn ours(party: &Party) -> Member {
     party.ours().expect("a member of ours").clone()
 }
 
-/// Returns the remaining milliseconds of the hold; 0 without a hold.
+/// Returns the remaining lease of the hold in ms; 0 without a hold.
 fn left<T>(reply: &Reply<T>) -> u64 {
     reply.first_end_ms.expect("a full answer")
 }

@@ -6,11 +6,12 @@
 local node, prefix = ARGV[1], ARGV[2]
 local now_us = tonumber(clock)
 local now = math.floor(now_us / 1000)
--- Redisson's sorted set holds the scores used by JVMs. Our liveness deadlines are separate, as are
--- our members' order of arrival and the foreign members without a subscription.
+-- A member is a waiter or holder: of lockcore, or foreign, a JVM thread. Redisson's sorted set has
+-- the scores used by JVMs. Separate keys have the liveness deadlines of lockcore members, the order
+-- of arrival of the same members, and the foreign members without a subscription.
 local alive, arrivals, suspects = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 local is_suspicious
--- The gone foreign members, once searched.
+-- The foreign members that are dead, as a set, once a command has searched for them; else nil.
 local gone
 
 -- The subject of the reply: the first member, or the lock alone.
@@ -22,11 +23,11 @@ local skipped = 0
 local head, previous
 -- Whether the sorted set exists without a list: then it is a leftover.
 local leftovers
--- The reply if a key with one of our names is not a lock's. It belongs to another program, and
--- nothing is written.
+-- The error reply if a key with the name of a lock's key belongs to another program. Then nothing
+-- is written.
 local foreign_key
 
--- Returns node and lease of a member of ours; nothing for a foreign member.
+-- Returns node and lease of a lockcore member; nothing for a foreign member.
 local function ours(member)
   local of, lease = string.match(member, '^~1([^:]*):%d+:(%d+):')
   lease = tonumber(lease)
@@ -35,7 +36,7 @@ local function ours(member)
   end
 end
 
--- Whether a text is a member: ours, or a JVM's, consisting of UUID and thread.
+-- Whether a text is a member: of lockcore, or foreign, which is a UUID and a thread id.
 local function is_member(text)
   return ours(text)
     or string.match(text, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$')
@@ -140,8 +141,8 @@ local function drop_leftovers()
   end
 end
 
--- Without an expiry, a hold would last for ever. A foreign holder is not aware of our lease, which
--- may be short.
+-- Sets a lease on a hold without an expiry, which otherwise would last for ever. A foreign holder
+-- does not know of this lease, so there is a minimum.
 local function end_hold_after(lease)
   if holder and call('PTTL', KEYS[1]) == -1 then
     left = math.max(tonumber(lease), ours(holder) and 0 or $foreign_lease_ms)
@@ -149,8 +150,8 @@ local function end_hold_after(lease)
   end
 end
 
--- Changes nothing, but Redis refuses it like every write, on a replica or without enough replicas.
--- PUBLISH is not refused, so this comes first. Allowed when memory is full.
+-- Fails on a replica or without enough replicas: the command changes nothing, but Redis refuses it
+-- there like every write. PUBLISH is not refused, so this comes first. Allowed when memory is full.
 local function assert_writable()
   call('HDEL', KEYS[1], '')
 end
@@ -173,7 +174,8 @@ local function grant(member, text, lease)
   holder, left = member, lease
 end
 
--- A JVM expects a queue without an expiry.
+-- Removes the expiry of the queue, because a JVM expects none, and renews that of the keys about
+-- lockcore members.
 local function keep_queue()
   call('PERSIST', KEYS[2])
   call('PERSIST', KEYS[3])
@@ -192,15 +194,15 @@ local function chained_score()
   return math.min(math.max(score, enough), enough + $slack_ms)
 end
 
--- Records the member as our latest arrival.
+-- Records the member as the latest lockcore member to arrive.
 local function arrive(member)
   local last = call('ZREVRANGE', arrivals, 0, 0, 'WITHSCORES')[2]
   call('ZADD', arrivals, (last or 0) + 1, member)
 end
 
--- Renews the liveness deadlines of waiting members, given with scores and earlier liveness
+-- Renews the liveness deadlines of waiting lockcore members, given with scores and earlier liveness
 -- deadlines. A score rises by the elapsed time. With no foreign member ahead, the score is short:
--- no JVM subtracts from it any more, and a JVM should soon get past us if we die.
+-- no JVM subtracts from it any more, and JVMs should soon get past the members if the node dies.
 local function raise(members, scores, lives)
   local leading, next_jvm = {}, nil
   for place, member in ipairs(call('LRANGE', KEYS[2], '0', '$last_leading')) do
@@ -225,8 +227,8 @@ local function raise(members, scores, lives)
   if raised[1] then
     call('ZADD', KEYS[3], unpack(raised))
     call('ZADD', alive, 'GT', unpack(living))
-    -- A JVM behind us has a score based on a short score of ours: keep it from expiring while we
-    -- hold the lock.
+    -- A JVM behind these members has a score based on their short score: keep it from expiring
+    -- while they hold the lock.
     if next_jvm then
       call('ZADD', KEYS[3], 'XX', 'GT', now + $jvm_step_ms, next_jvm)
     end
@@ -234,7 +236,7 @@ local function raise(members, scores, lives)
   end
 end
 
--- Drops a few of our members with a passed liveness deadline.
+-- Drops a few lockcore members with a passed liveness deadline.
 local function sweep()
   for _, member in ipairs(call('ZRANGEBYSCORE', alive, '-inf', now, 'LIMIT', 0, $sweep)) do
     drop(member)
@@ -302,8 +304,8 @@ local function offer(member, deaf, is_behind)
         call('DEL', suspects)
         is_suspicious = false
       end
-      -- Hand-offs between our members subtract nothing. The last score stays: newcomers base theirs
-      -- on it.
+      -- Hand-offs between lockcore members subtract nothing. The last score stays: newcomers base
+      -- theirs on it.
       if call('LLEN', KEYS[2]) > 1 then
         call('ZADD', KEYS[3], 'XX', 'LT', now + $jvm_step_ms, member)
       end

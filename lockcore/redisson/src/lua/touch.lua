@@ -28,9 +28,9 @@ local function touch(members)
     drop_leftovers()
     deadlines = {}
   end
-  -- Restores our members thrown out by a JVM's clock or arithmetic, at the head of the queue. All
-  -- of them are restored together, in order of arrival: if each node restored only own members,
-  -- the last node to do so would be first.
+  -- Restores lockcore members that a JVM removed because of its clock or of subtracted scores, at
+  -- the head of the queue. All are restored together, in order of arrival: if each node restored
+  -- only its own members, the last node to do so would be first.
   local function is_out(member, score, life)
     return not score and member ~= holder and tonumber(life or 0) > now
   end

@@ -5,28 +5,30 @@ use std::fmt;
 use proto::wire::keys::Key;
 use proto::{LockName, Member, NodeId, PLAIN_MARKER};
 
-/// The prefix of the channels on which JVMs notify each other about a lock.
+/// Prefix of the channels on which a waiter is woken: by a JVM that unlocks, or a JVM thread by
+/// lockcore.
 pub(crate) const PEER_CHANNELS: &str = "redisson_lock__channel:";
 
-/// Returns the key of the queue, a list of waiting members.
+/// Returns the key of the queue, a list of waiters, the next holder first.
 fn queue(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_queue", lock)
 }
 
-/// Returns the key of the waiters' scores, a sorted set. For JVMs, a score is a deadline.
+/// Returns the key of the waiters' scores, a sorted set. A JVM removes the first waiter of the
+/// queue if the score, in ms since the epoch, is not after the JVM's clock.
 fn deadlines(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_timeout", lock)
 }
 
-/// Returns the key of the last fencing token.
+/// Returns the key of the last fencing token issued for the lock.
 pub(crate) fn token(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_token", lock)
 }
 
 /// Returns a lock's keys in the order that the scripts expect: hold, queue, scores, token, the
-/// tombstones of these members, and three keys that JVMs do not know. These three contain our
-/// waiting members with their liveness deadlines, the same members in order of arrival, and the JVM
-/// threads without a subscription.
+/// tombstones of the members `tombstones`, and three keys that JVMs do not know. These three
+/// contain the waiters of lockcore with their liveness deadlines, the same waiters in order of
+/// arrival, and the waiting JVM threads without a subscription.
 pub(crate) fn of(lock: &LockName, tombstones: &[&str]) -> impl Iterator<Item = String> {
     let of_tombstone = |member: &&str| Tombstone { lock, member }.to_string();
     let first = [queue(lock), deadlines(lock), token(lock)].map(|key| key.to_string());
@@ -36,12 +38,13 @@ pub(crate) fn of(lock: &LockName, tombstones: &[&str]) -> impl Iterator<Item = S
     [lock.as_str().to_owned()].into_iter().chain(first).chain(gone).chain(last)
 }
 
-/// The key of a tombstone, which refuses late acquires of a member that was given up.
+/// The key of a tombstone, which refuses late copies of a given-up acquire. Its `Display` form is
+/// the key.
 #[derive(Debug)]
 pub(crate) struct Tombstone<'a> {
-    /// The lock whose acquires are refused.
+    /// The lock that was to be acquired.
     pub(crate) lock: &'a LockName,
-    /// The text of the member that was given up.
+    /// The member whose acquire was given up.
     pub(crate) member: &'a str,
 }
 
@@ -52,14 +55,14 @@ impl fmt::Display for Tombstone<'_> {
     }
 }
 
-/// Returns the pattern of the channels on which a JVM's unlock wakes a node's waiting members, for
-/// all locks.
+/// Returns the pattern of the channels on which JVMs that unlock wake the waiters of this node, for
+/// all locks. The node subscribes to the pattern.
 pub(crate) fn pokes_pattern(node: &NodeId) -> String {
     format!("{PEER_CHANNELS}*:{PLAIN_MARKER}{node}:*")
 }
 
-/// Returns the member of this node that a message on this channel wakes; `None` if the channel is
-/// for no member of this node.
+/// Returns the waiter of this node that a message on `channel` wakes; `None` if the channel is for
+/// no waiter of this node.
 pub(crate) fn poked_member(channel: &str, node: &NodeId) -> Option<Member> {
     let at = channel.find(&format!(":{PLAIN_MARKER}{node}:"))?;
     Member::parse(&channel[at + 1..])

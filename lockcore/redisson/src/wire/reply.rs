@@ -6,11 +6,12 @@ use proto::{
     Released, Renewed, Reply, StoreError, Touched,
 };
 
-/// Parses the text of a server error within a reply.
+/// A function that turns the text of a server error within a reply into a store error.
 type OfError<'a> = &'a dyn Fn(&str) -> StoreError;
 type ReadResult<T> = Result<T, StoreError>;
 
-/// Parses the reply to a command.
+/// Parses the script's reply to a command on a lock. `of_error` parses a server error within the
+/// reply.
 ///
 /// # Errors
 /// The reply has an unknown form, belongs to another request, or reports that a key belongs to
@@ -41,7 +42,8 @@ pub(crate) fn answer(
     Told::to(asked, answer).and_then(read).ok_or_else(nonsense)
 }
 
-/// Parses the replies to several renewals, or to several touches.
+/// Parses the script's reply to several renewals, or to several touches. The answers are in the
+/// order of `commands`.
 ///
 /// # Errors
 /// The reply has an unknown form, or belongs to another request. If a key of a lock belongs to
@@ -59,8 +61,9 @@ pub(crate) fn answers(
     read.ok_or_else(nonsense)
 }
 
-/// Parses the reply to an acquire for one member. A reply that is only a clock means that the
-/// member has the full lease, and that the clock is the token.
+/// Parses the reply to an acquire for one member; `None` if it has an unknown form. A reply that is
+/// only the server's time means that the lock was free: the member has the full lease, and the time
+/// is the fencing token.
 fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     if let Told::Text(clock) = told {
         let grant = held(member, clock)?;
@@ -70,14 +73,16 @@ fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     reply(told, |word, number| Some(vec![outcome::acquired(word, number)?]))
 }
 
-/// Returns the grant of the full lease to a member; `None` if the token is not valid.
+/// Creates the grant of the full lease to `member`, as the fast paths of the scripts report it;
+/// `None` if `token` is not a valid fencing token.
 fn held(member: &Member, token: &str) -> Option<Grant> {
     let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
     Some(Grant { member: member.clone(), token, left_ms, batch: Vec::new() })
 }
 
-/// Parses the reply to an acquire for several members: a full reply, followed by a number for each
-/// member that is queued (its position) or found the queue full (the number of waiters).
+/// Parses the reply to an acquire for several `members`; `None` if it has an unknown form. The
+/// reply is a full reply, followed by a number for each member that is queued (its position) or
+/// found the queue full (the number of waiters).
 fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
     let Told::Full(parts) = told else { return None };
     let (Value::List(numbers), rest) = parts.split_last()? else { return None };
@@ -85,8 +90,8 @@ fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> 
     (reply.outcome.len() == members).then_some(reply)
 }
 
-/// Parses the reply to a release. A bare 1, without the server's time, means that the lock was
-/// released and has no waiters.
+/// Parses the reply to a release; `None` if it has an unknown form. A bare 1, without the server's
+/// time, means that the lock was released and has no waiters.
 fn released(told: Told<'_>) -> Option<Reply<Released>> {
     if let Told::Number(1) = told {
         return Some(usual(Released::Released, 0, None, None));
@@ -94,8 +99,10 @@ fn released(told: Told<'_>) -> Option<Reply<Released>> {
     reply(told, outcome::released)
 }
 
-/// Parses the reply to several renewals: `{ clock, … }`, and then for each lock the token if it is
-/// held, an empty text if it is not held, or a reply as for [`one_of_several`].
+/// Parses the reply to several renewals; `None` if it has an unknown form.
+///
+/// Its form is `{ clock, … }`, and then for each lock the token if it is held, an empty text if it
+/// is not held, or a reply as for [`one_of_several`].
 fn all_renewed(
     parts: &[Value<'_>],
     commands: &Commands<'_>,
@@ -121,8 +128,10 @@ fn all_renewed(
     })
 }
 
-/// Parses the reply to several touches: `{ clock, subscribers, … }`, and then for each lock a reply
-/// as for [`one_of_several`].
+/// Parses the reply to several touches; `None` if it has an unknown form.
+///
+/// Its form is `{ clock, subscribers, … }`, and then for each lock a reply as for
+/// [`one_of_several`].
 fn all_touched(
     parts: &[Value<'_>],
     commands: &Commands<'_>,
@@ -138,8 +147,8 @@ fn all_touched(
     })
 }
 
-/// Parses the replies to all commands with `read`; `None` if one has an unknown form, or their
-/// number is wrong.
+/// Parses the reply to each command with `read`; `None` if a reply has an unknown form, or the
+/// number of replies is wrong.
 fn all(
     answers: &[Value<'_>],
     commands: &Commands<'_>,
@@ -150,8 +159,9 @@ fn all(
     read.collect::<Option<_>>().filter(|_| is_whole)
 }
 
-/// Parses the reply for one of several locks: a full reply, or a list with only the server's error
-/// for this lock. `first` is the member that a full reply has to name.
+/// Parses the reply for one of several locks: a full reply, or a list with only a server error,
+/// which concerns this lock alone and becomes the inner `Err`. `first` is the member that a full
+/// reply has to name. `None` if the reply has another form.
 fn one_of_several<T>(
     answer: &Value<'_>,
     (first, of_error): (&Member, OfError<'_>),
@@ -165,7 +175,8 @@ fn one_of_several<T>(
     reply(Told::to(first.as_str(), answer)?, outcome).map(Ok)
 }
 
-/// Creates the reply from a script's fast path, which skips no waiter.
+/// Creates the reply for a script's short reply, sent if no waiter had to be examined. `left_ms` is
+/// the remaining lease.
 fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>) -> Reply<T> {
     let grants = grant.into_iter().collect();
     Reply { grants, first_end_ms: Some(left_ms), now_us, ..Reply::short(outcome) }
@@ -177,7 +188,8 @@ fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {
     Some(Grant { member, token, left_ms, batch: Vec::new() })
 }
 
-/// Parses a full reply: `{ outcome, number, ms left, holder, token, server time, skipped }`.
+/// Parses a full reply, `{ outcome, number, ms left, holder, token, server time, skipped }`; `None`
+/// if it has another form. `outcome` parses the first two parts.
 fn reply<T>(told: Told<'_>, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
     let Told::Full(parts) = told else { return None };
     reply_of(parts, outcome)

@@ -8,7 +8,7 @@ use crate::GRACE_MS;
 struct Random(u64);
 
 impl Random {
-    /// Draws a number below `end`, by xorshift64.
+    /// Draws a number below `end`, by the generator xorshift64.
     fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -30,7 +30,7 @@ impl Random {
 struct Walk {
     lock: Bench,
     random: Random,
-    /// The created members, by id.
+    /// The members of lockcore created so far; the index is the member's number.
     made: Vec<Party>,
     buried: BTreeSet<Party>,
     highest_token: u64,
@@ -56,7 +56,7 @@ impl Walk {
         member
     }
 
-    /// Draws a member of ours: usually a member that waits or holds, sometimes any member ever
+    /// Draws a member of lockcore: usually a member that waits or holds, sometimes any member ever
     /// created.
     fn somebody(&mut self) -> Party {
         let mut there = self.lock.waiting();
