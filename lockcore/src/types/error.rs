@@ -17,9 +17,11 @@ pub struct LockError {
     kind: LockErrorKind,
     detail: Option<Arc<str>>,
     is_of_permits: bool,
-    /// True if no request reaches the store, whatever the kind.
+    /// True if no request for any lock reaches the store. Always true for the kind `Unavailable`,
+    /// and true for `Denied` if the server refuses each new login.
     is_of_outage: bool,
-    /// How long the queue is expected to take; `None` if unknown. A hint for callers that retry.
+    /// The expected time until the queue is served, 1 s to 30 s, as the hint for a retry. `None`
+    /// without an estimate: then the hint depends on the kind only.
     retry_after: Option<Duration>,
 }
 
@@ -53,7 +55,7 @@ impl LockError {
         Self { detail: Some(detail), ..self }
     }
 
-    /// Converts an error of the store into the error that the caller receives.
+    /// Converts an error of the store into the error for the caller, with the same kind and detail.
     pub(crate) fn of_store(error: StoreError) -> Self {
         Self::with_detail(error.kind, error.detail)
     }
@@ -93,8 +95,8 @@ impl LockError {
         self.retry_after().is_some()
     }
 
-    /// Sets the hint of [`retry_after`](Self::retry_after): how long the queue is expected to take,
-    /// or `None` if unknown.
+    /// Sets the hint of [`retry_after`](Self::retry_after). `queue` is the time in which the queue
+    /// is expected to be served, clamped to 1 s to 30 s; `None` without an estimate.
     pub(crate) fn retry_after_queue(self, queue: Option<Duration>) -> Self {
         let retry_after = queue.map(|queue| queue.clamp(Duration::from_secs(1), LONGEST_HINT));
         Self { retry_after, ..self }

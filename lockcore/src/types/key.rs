@@ -24,8 +24,10 @@ use proto::LockName;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockKey {
-    /// The encoded name, without the namespace.
+    /// The name with braces and percent signs percent-encoded, without the namespace. A foreign
+    /// name is stored unchanged.
     encoded: LockName,
+    /// True for the name of another program's lock, created by [`LockKey::foreign`].
     foreign: bool,
 }
 
@@ -62,8 +64,8 @@ impl LockKey {
         Ok(Self { encoded: LockName::from(name), foreign: true })
     }
 
-    /// Returns the encoded name, which stands between the braces of the Redis key, without the
-    /// namespace.
+    /// Returns the name as the store knows it, but without the namespace: braces and percent signs
+    /// are percent-encoded, unless the name is [foreign](Self::foreign).
     pub fn as_str(&self) -> &str {
         self.encoded.as_str()
     }
@@ -80,8 +82,8 @@ impl LockKey {
         self.foreign
     }
 
-    /// Returns the lock's name in the store: `namespace:` and the encoded name. A foreign name
-    /// stays unchanged.
+    /// Returns the name under which the store knows the lock: `namespace:` followed by the encoded
+    /// name, or only the encoded name if `namespace` is `None`. A foreign name stays unchanged.
     pub(crate) fn resolve(&self, namespace: Option<&str>) -> LockName {
         match namespace {
             Some(namespace) if !self.foreign => {
@@ -92,8 +94,9 @@ impl LockKey {
     }
 }
 
-/// Decodes a lock's name in the store to the key that leads to it. `None` for a name outside the
-/// namespace, and for a name that no valid key leads to.
+/// Returns the key with which a caller locks the lock of this name in the store: decoded, and
+/// without the namespace. This is the inverse of [`LockKey::resolve`]. `None` if the name is
+/// outside the namespace, or if no valid key leads to the name.
 pub(crate) fn key_of<'a>(name: &'a str, namespace: Option<&str>) -> Option<Cow<'a, str>> {
     let encoded = match namespace {
         Some(namespace) => name.strip_prefix(namespace)?.strip_prefix(':')?,
@@ -209,8 +212,9 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Returns true if the name is valid and needs no encoding. A fast check that most names pass; the
-/// others are examined in detail.
+/// Returns true if the name consists of 1 to 512 printable ASCII bytes, without braces and percent
+/// signs. Such a name is valid and needs no encoding, and most names are of this kind. For any
+/// other name, `validate` and `encode` examine each character.
 fn is_plain(name: &str) -> bool {
     let is_plain = |byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'{' | b'}' | b'%');
     (1..=LockKey::MAX_BYTES).contains(&name.len()) && name.bytes().all(is_plain)

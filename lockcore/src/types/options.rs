@@ -57,7 +57,8 @@ pub struct LockOptions {
     when_busy: Option<WhenBusy>,
 }
 
-/// The longest wait of an acquisition for the lock. For lock-tower.
+/// How long an acquisition waits for the lock: the value of the `wait` option. Public only for
+/// lock-tower.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
@@ -73,8 +74,8 @@ impl LockOptions {
     /// The longest allowed lease: a day.
     pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// Creates options with nothing set. Unset options take the defaults of the `Locks`, and
-    /// finally the defaults [above](Self).
+    /// Creates options with nothing set. An unset option takes the default of the `Locks`, or else
+    /// the default listed at [`LockOptions`](Self).
     pub const fn new() -> Self {
         Self {
             lease: None,
@@ -110,9 +111,10 @@ impl LockOptions {
     }
 
     /// Sets the lease and turns off the watchdog: the hold expires after `lease` even if the guard
-    /// still lives. After a wait, the hold begins with a shorter lease, the
-    /// [claim](crate::guide::leases), so it can last longer by that time. The range is as for
-    /// [`lease`](Self::lease). Of the two methods, the last call counts.
+    /// still lives. A lock granted after a wait first has a shorter lease, the
+    /// [claim](crate::guide::leases), and receives `lease` at the first renewal. So the hold can
+    /// last up to a claim longer than `lease`. The range is as for [`lease`](Self::lease); of the
+    /// two methods, the last call counts.
     pub const fn fixed_lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self.renewal = Some(Renewal::Fixed);
@@ -187,7 +189,7 @@ impl LockOptions {
         self.wait
     }
 
-    /// Returns the longest wait for the store, or `None` if unset.
+    /// Returns the [`store_wait`](Self::store_wait) option, or `None` if unset.
     pub(crate) const fn get_store_wait(&self) -> Option<Duration> {
         self.store_wait
     }

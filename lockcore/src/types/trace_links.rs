@@ -6,21 +6,27 @@ use tracing::Span;
 
 use crate::types::trace_parent::TraceParent;
 
-/// Links waiting requests to the requests that hold the lock, in the application's tracing system:
-/// for [`LocksBuilder::trace_links`](crate::LocksBuilder::trace_links).
+/// A bridge to the application's tracing system: the application implements it and passes it to
+/// [`LocksBuilder::trace_links`](crate::LocksBuilder::trace_links). The bridge provides the trace
+/// context (trace id and span id) with which a request is labelled, and links the span of a wait to
+/// the requests that hold the lock.
 /// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock) has an
 /// OpenTelemetry implementation.
 ///
 /// Both methods are called often, by tasks with other work, so they should not block. A panic is
 /// caught and logged, and the request continues without the link.
 pub trait TraceLinks: fmt::Debug + Send + Sync + 'static {
-    /// Returns the trace context of the current request, or `None` outside a trace. Called at the
-    /// first poll of each acquisition without its own label, in the caller's span.
+    /// Returns the trace context of the current request, or `None` outside a trace. The context
+    /// replaces the label of the `Locks` for an acquisition that sets no label. Called at the first
+    /// poll of such an acquisition, in the caller's span.
     fn current(&self) -> Option<TraceParent>;
 
-    /// Links a wait to the request that holds the lock. `wait` is the waiting request's span
-    /// `acquire`, and `holder` the holder's trace context. Called when the request is queued, for
-    /// each holder whose label is a trace context; with many reads or permits, for the first eight
-    /// holders to end. Not called for a holder with the same label as the request.
+    /// Links the span of a wait to a request that holds the lock. `wait` is the span `acquire` of
+    /// the waiting request, and `holder` the trace context of the holder, read from the holder's
+    /// label.
+    ///
+    /// Called when the request is queued, once for each holder whose label is a trace context. If
+    /// many requests hold reads or permits, only the eight whose leases end first are considered.
+    /// A holder with the same label as the waiting request is skipped.
     fn link(&self, wait: &Span, holder: &TraceParent);
 }

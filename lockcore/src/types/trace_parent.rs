@@ -27,6 +27,8 @@ use proto::{ConfigError, Label};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TraceParent(Box<str>);
 
+/// Parses the value of a `traceparent` header.
+///
 /// # Errors
 /// [`ConfigError`] unless the text is `00-`, a trace id of 32, a span id of 16 and flags of 2
 /// hexadecimal digits, separated by `-`. Only lower-case digits and non-zero ids are allowed. Later

@@ -1,7 +1,9 @@
 //! The setters of [`LockOptions`](super::LockOptions), for every type with such options.
 
-/// Generates a setter for each named option of [`LockOptions`](crate::LockOptions), with the given
-/// documentation. Each setter calls the type's method `$options`, which takes `LockOptions`.
+/// Generates setters for a type that contains [`LockOptions`](crate::LockOptions): one for each
+/// listed option, such as `lease`, with the documentation above the option's name. Each setter
+/// passes `LockOptions` with only this option set to the type's method `$options`, which merges
+/// them into the others.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! option_setters {

@@ -7,7 +7,8 @@ use proto::{ConfigError, Terms};
 use super::{LockOptions, Wait};
 
 impl LockOptions {
-    /// Returns the terms of these options, with defaults for unset options. Checks no range.
+    /// Converts these options to [`Terms`], in which each unset option has the default. Does not
+    /// check ranges: [`checked`](Self::checked) does.
     pub(crate) fn terms(self) -> Terms {
         let defaults = Terms::default();
         let max_hold = self.max_hold.or(defaults.max_hold);
@@ -28,7 +29,8 @@ impl LockOptions {
         }
     }
 
-    /// Returns the terms of these options, or an error that names an option out of range.
+    /// Converts these options to [`Terms`], with defaults for unset options. Fails for an option
+    /// out of range; the error names the first such option and the range.
     pub(crate) fn checked(self) -> Result<Terms, ConfigError> {
         let terms = self.terms();
         if terms.lease < LockOptions::MIN_LEASE || terms.lease > LockOptions::MAX_LEASE {

@@ -8,13 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{LockOptions, Wait};
 
-/// The [`LockOptions`] as fields of a file. Omitted options stay unset.
+/// The form in which serde reads and writes [`LockOptions`]: one field for each option, with times
+/// in milliseconds. A field that the file omits leaves the option unset.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Text {
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_ms: Option<u64>,
-    /// True if the watchdog renews the lease in the background; false for a fixed lease.
+    /// True if the watchdog renews the lease in the background; false for a fixed lease; `None`
+    /// leaves this to the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     renew: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
