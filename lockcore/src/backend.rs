@@ -27,7 +27,8 @@ use crate::quorum::{self, Ascent, Climb, Primaries};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 
-/// The node, or the quorum, through which a `Locks` acquires locks. Cheap to clone.
+/// The client side of a `Locks`: a [`Node`] for a single store, or the nodes of a quorum, one for
+/// each primary. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Backend {
     /// The only node. On a quorum, the node of the first connected primary, used for the settings
@@ -79,8 +80,9 @@ impl Backend {
         self.quorum.as_ref().expect("a quorum")
     }
 
-    /// Creates the acquisition of `request`, with the request class and the options that concern
-    /// only this process. Sends nothing until polled; the first poll returns an `Err` in `request`.
+    /// Creates the future that acquires the lock of `request`. `class` groups the request in
+    /// metrics, and `local` contains the options that are not sent to the store. Sends nothing
+    /// until polled. If `request` is an error, the first poll returns this error.
     pub(crate) fn acquire(
         &self,
         request: Result<Request, LockError>,
@@ -138,7 +140,8 @@ impl Backend {
     }
 }
 
-/// An acquisition in progress. Dropping it leaves the queue, or releases a lock just granted.
+/// The future of an acquisition, on a single store or on a quorum. Dropping it leaves the queue, or
+/// releases a lock that was just granted.
 #[pin_project(project = AcquisitionProjection)]
 #[derive(Debug)]
 #[allow(
@@ -169,7 +172,7 @@ impl Acquisition {
 }
 
 impl Future for Acquisition {
-    /// `Ok(None)` if the lock is busy and the request does not wait.
+    /// The held lock, or `Ok(None)` if the lock is busy and the request does not wait.
     type Output = Result<Option<Hold>, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
