@@ -13,7 +13,8 @@ use crate::api::guard::LockGuard;
 use crate::backend::Acquisition;
 use crate::types::error::LockError;
 
-/// The error detail if the lock is busy and an awaited [`Acquire`] does not wait.
+/// The detail of the `Timeout` error of an [`Acquire`] that finds the lock busy and may not wait,
+/// because of a wait of zero or [`WhenBusy::Refuse`](crate::WhenBusy::Refuse).
 const BUSY: &str = "the lock is busy, and this request does not wait";
 
 /// The future that waits for a lock, a read or permits in order of arrival, and returns the guard.
@@ -26,12 +27,13 @@ const BUSY: &str = "the lock is busy, and this request does not wait";
 ///
 /// # Errors
 /// - [`Timeout`](LockErrorKind::Timeout): the lock was not granted within the wait.
-/// - [`QueueFull`](LockErrorKind::QueueFull): the queue is at its limit; returned at a [limited
+/// - [`QueueFull`](LockErrorKind::QueueFull): the queue is at its limit. If more than a few hundred
+///   requests are refused at once, the errors are returned at a [limited
 ///   pace](crate::guide::overload#a-pace-for-refusals).
 /// - [`WaitTooLong`](LockErrorKind::WaitTooLong): with early refusal, the queue is too long for the
-///   wait; returned at the same pace.
-/// - [`Superseded`](LockErrorKind::Superseded): a newer request replaced this request, where only
-///   [the newest](crate::WhenBusy) waits.
+///   wait. Returned at the same pace.
+/// - [`Superseded`](LockErrorKind::Superseded): with [`KeepNewest`](crate::WhenBusy::KeepNewest), a
+///   newer request took the place of this request.
 /// - [`Unavailable`](LockErrorKind::Unavailable): the store cannot be reached.
 /// - Every other [`LockErrorKind`] but `Lost`.
 ///
@@ -116,10 +118,10 @@ impl fmt::Debug for Acquire {
 }
 
 /// The future that tries to acquire a lock, a read or permits once, without waiting in the queue.
-/// Made by [`Locks::try_lock`](crate::Locks::try_lock),
-/// [`Locks::try_read`](crate::Locks::try_read), [`Locks::try_permit`](crate::Locks::try_permit) and
-/// the same methods of [`LockRequest`](crate::LockRequest). Returns `Ok(None)` if the lock is held
-/// or has waiters.
+/// Returns `Ok(None)` if the present holds exclude the request, or if the lock has waiters. Made by
+/// [`Locks::try_lock`](crate::Locks::try_lock), [`Locks::try_read`](crate::Locks::try_read),
+/// [`Locks::try_permit`](crate::Locks::try_permit) and the same methods of
+/// [`LockRequest`](crate::LockRequest).
 ///
 /// # Errors
 /// Every [`LockErrorKind`] but `Timeout` and `Lost`, within the request timeout.

@@ -38,8 +38,9 @@ use client::Provider;
 #[cfg(feature = "redis")]
 use client::Tls;
 
-/// The default maximum batch size: enough for most of the benefit. A lost hold costs the waiters in
-/// the batch at most this many queue positions.
+/// The default of [`LocksBuilder::batch_limit`], the maximum number of waiters granted a lock
+/// together. 32 brings most of the benefit. A higher limit costs more when a hold is lost, because
+/// the unserved waiters of the batch can then fall back by this many queue positions.
 const BATCH_LIMIT: u32 = 32;
 
 /// The shortest default `store_wait` over Sentinel and on a Redis Cluster: longer than a failover.
@@ -71,9 +72,11 @@ const FAILOVER: Duration = Duration::from_secs(8);
 #[must_use = "call connect() or another of the finishing methods"]
 pub struct LocksBuilder {
     namespace: Option<Arc<str>>,
-    /// The number of the quorum primary in the list, from 1; `None` without a quorum.
+    /// The number of the quorum primary in the list, from 1, for logs and metrics; `None` without a
+    /// quorum.
     primary: Option<usize>,
     /// True over Sentinel and on a Redis Cluster, where another server replaces a failed server.
+    /// The default `store_wait` is then at least [`FAILOVER`].
     fails_over: bool,
     channel_prefix: Arc<str>,
     label: Option<Label>,
@@ -169,9 +172,9 @@ impl LocksBuilder {
         self
     }
 
-    /// Sets the [class](crate::LockRequest::class), under which metrics count acquisitions, for
-    /// acquisitions that set no class, also in [sets](Locks::lock_all); cut to 64 bytes. The
-    /// default is `default`.
+    /// Sets the default [class](crate::LockRequest::class), the name under which metrics group
+    /// acquisitions, for acquisitions and [sets](Locks::lock_all) that set no class. Cut to 64
+    /// bytes. Without this setting, the class is `default`.
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = Some(class.as_ref().into());
         self
@@ -188,7 +191,8 @@ impl LocksBuilder {
         /// Sets the default [`lease`](LockOptions::lease): how long a lock stays held after its
         /// process dies.
         lease,
-        /// Sets a default lease that is [never renewed](LockOptions::fixed_lease).
+        /// Sets a default lease that is [never renewed](LockOptions::fixed_lease), so that a hold
+        /// ends after this time.
         fixed_lease,
         /// Sets the default [`wait`](LockOptions::wait): how long an acquisition waits for the
         /// lock.
@@ -228,13 +232,13 @@ impl LocksBuilder {
     /// everything in flight: each grant costs two more round trips, plus the time of the replicas.
     /// Releases do not wait. A failover that forgets a grant becomes rarer, not impossible: the
     /// sentinels may promote a replica that did not acknowledge it, unless all replicas have to.
-    /// Fence writes that must not happen twice.
+    /// Protect writes that must not happen twice with the [fencing token](crate::guide::fencing).
     ///
     /// `count` is 1 to 16. `timeout` is at least 1 ms and less than the
     /// [`request_timeout`](Self::request_timeout). It should be below half of the shortest
     /// [claim](crate::guide::leases), the lease of a lock granted after a wait until its first
-    /// renewal (a third of the lease, 2 to 10 s). The user needs `+wait`. Not for in-memory stores
-    /// or quorums. Off by default.
+    /// renewal (a third of the lease, 2 to 10 s). The Redis user needs the right `+wait`. Not for
+    /// in-memory stores or quorums. Off by default.
     pub fn require_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some((count, timeout));
         self
@@ -245,14 +249,14 @@ impl LocksBuilder {
     /// server, because with `appendfsync everysec` each grant takes a second or two. Off by
     /// default.
     ///
-    /// The server needs `appendonly yes` and Redis or Valkey 7.2 or newer, and the user `+waitaof`.
-    /// Connecting checks this: it writes once and waits for the disk, and an error names the
-    /// setting to change. `everysec` is refused on Valkey and on Redis before 8.2, where `WAITAOF`
-    /// does not wait for the disk; there the user needs `+config|get`, too. A grant that is not on
-    /// the disk in time is released, and the request fails with
-    /// [`Unavailable`](crate::LockErrorKind::Unavailable). Renewals have to be on the disk, too: a
-    /// guard's [deadline](crate::LockGuard::deadline) follows from the last renewal on the disk. So
-    /// a hold is lost when the disk takes longer than the lease.
+    /// The server needs `appendonly yes` and Redis or Valkey 7.2 or newer, and the Redis user the
+    /// right `+waitaof`. Connecting checks this: it writes once and waits for the disk, and an
+    /// error names the setting to change. `everysec` is refused on Valkey and on Redis before 8.2,
+    /// where `WAITAOF` does not wait for the disk; on these servers, the Redis user also needs the
+    /// right `+config|get`. A grant that is not on the disk in time is released, and the request
+    /// fails with [`Unavailable`](crate::LockErrorKind::Unavailable). Renewals have to be on the
+    /// disk, too: a guard's [deadline](crate::LockGuard::deadline) follows from the last renewal on
+    /// the disk. So a hold is lost when the disk takes longer than the lease.
     ///
     /// The longest time for the disk is the timeout of [`require_replicas`](Self::require_replicas)
     /// if set, else the [`request_timeout`](Self::request_timeout). It has to be below a third of
@@ -260,10 +264,10 @@ impl LocksBuilder {
     /// replicas need the write on their disks, too (`WAITAOF 1 n`), so a replica without
     /// `appendonly yes` does not count. `WAITAOF` uses the four connections of `require_replicas`.
     ///
-    /// Returns [`InvalidOption`](crate::LockErrorKind::InvalidOption) when connecting to a store in
-    /// memory, a quorum, or with a [`redis::Client`](crate::Servers) or a pool of yours, and for
-    /// requests with [`leave_in_outage`](crate::LockRequest::leave_in_outage), which the layers'
-    /// `fail_open` sets.
+    /// Returns [`InvalidOption`](crate::LockErrorKind::InvalidOption) when connecting to an
+    /// in-memory store, to a quorum, or with your own [`redis::Client`](crate::Servers) or pool,
+    /// and for requests with [`leave_in_outage`](crate::LockRequest::leave_in_outage), which
+    /// `fail_open` of lock-tower's layers sets.
     pub fn require_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
         self

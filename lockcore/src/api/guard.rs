@@ -150,11 +150,12 @@ impl LockGuard {
         .await;
     }
 
-    /// Returns a future that completes when this `Locks` detects the loss, and that does not borrow
-    /// the guard. Costs less than a [`cancellation_token`](Self::cancellation_token). Unlike
-    /// [`lost`](Self::lost), it does not read the clock: also call [`is_lost`](Self::is_lost) where
-    /// the runtime of the `Locks` may be late. Never completes if the lock is released first,
-    /// unless the release finds the hold lost.
+    /// Returns a future that completes when a background task of this `Locks` detects the loss.
+    /// Unlike [`lost`](Self::lost), it does not borrow the guard, and it does not read the clock:
+    /// if the runtime is busy, the task may detect an expired lease late. So also call
+    /// [`is_lost`](Self::is_lost) before critical steps. Costs less than a
+    /// [`cancellation_token`](Self::cancellation_token). Never completes if the lock is released
+    /// first, unless the release finds the hold lost.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -223,8 +224,8 @@ impl LockGuard {
     }
 
     /// Drops the guard without releasing the lock: the lock stays held, without further renewals,
-    /// until the lease expires. For "not again for a while", and for work that outlives this
-    /// process. Other guards on the same hold are lost.
+    /// until the lease expires. Use it to keep an action from being repeated too soon, and for work
+    /// that outlives this process. Other guards on the same hold are lost.
     ///
     /// Returns the [`deadline`](Self::deadline), until which the lock stays held for certain. While
     /// renewals succeed, nearly two thirds of the lease or more are left. Less may be left with a
@@ -283,13 +284,15 @@ impl std::error::Error for DowngradeError {
 }
 
 impl From<DowngradeError> for LockError {
-    /// Converts the error, and releases the lock by dropping the guard.
+    /// Returns the [error](DowngradeError::error), and drops the guard, which releases the lock.
     fn from(error: DowngradeError) -> Self {
         error.error
     }
 }
 
-/// The future of [`LockGuard::release`]. The release continues even if this future is not polled.
+/// The future of a release: completes when the server has confirmed the release, with `Ok` if the
+/// hold lasted until then. Returned by [`LockGuard::release`]. The lock is released even if this
+/// future is not polled.
 #[must_use = "only this future returns whether the hold lasted until the release: write `.await`"]
 #[derive(Debug)]
 pub struct Release(HoldRelease);

@@ -4,18 +4,21 @@
 use proto::ConfigError;
 use proto::layout::{Layout, QUEUE};
 
-/// The error detail for a foreign name without `redisson_peers`.
+/// The detail of the error for a foreign name, the name of another program's lock, if
+/// `redisson_peers` is off.
 pub(crate) const NO_FOREIGN_NAMES: &str =
     "foreign names are only for locks shared with JVMs: build this Locks with redisson_peers(true)";
 
-/// Redisson's layout; `None` without the feature `redisson`.
+/// The layout of keys and scripts for locks shared with Redisson; `None` without the feature
+/// `redisson`.
 #[cfg(feature = "redisson")]
 const SHARED: Option<&dyn Layout> = Some(redisson::REDISSON);
 #[cfg(not(feature = "redisson"))]
 const SHARED: Option<&dyn Layout> = None;
 
-/// Returns the layout for this value of `redisson_peers`, which [`check`] must have accepted
-/// before.
+/// Returns Redisson's layout if `peers` is true, and lockcore's own layout otherwise. Call
+/// [`check`] first, because without the feature `redisson` this returns lockcore's own layout even
+/// if `peers` is true.
 pub(crate) fn of(peers: bool) -> &'static dyn Layout {
     SHARED.filter(|_| peers).unwrap_or(QUEUE)
 }

@@ -251,9 +251,9 @@ impl Locks {
         self.backend.inspect(lock, command).await
     }
 
-    /// Releases all holds of the name, although their holders have not, and grants it to the next
-    /// waiters. Waiters granted the name in the same [batch](crate::LocksBuilder::batch_limit) as
-    /// the holder come after these. For operators.
+    /// Releases all holds of the name in place of their holders, and grants it to the next waiters.
+    /// Waiters granted the name in the same [batch](crate::LocksBuilder::batch_limit) as the holder
+    /// come after these. For operators.
     ///
     /// The guards of the released holds are lost, but the work under them is not stopped: only a
     /// resource that checks the [fencing token](crate::guide::fencing) refuses its writes. Release
@@ -264,7 +264,8 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError`] if the key is invalid or the store does not respond. On a quorum, if fewer
-    /// than a majority of primaries respond; those that did have released the name.
+    /// than a majority of primaries respond; the responding primaries have released the name even
+    /// then.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.

@@ -60,14 +60,14 @@ impl LockRequest {
         Self { backend: backend.clone(), lock, options, label, class, local }
     }
 
-    /// Creates a request without a lock, which carries the options for a set of locks.
-    /// [`for_lock`](Self::for_lock) adds the lock, because acquiring without one is an
-    /// `InvalidKey`.
+    /// Creates a request that carries the options for a set of locks, but no lock.
+    /// [`for_lock`](Self::for_lock) adds the lock: otherwise acquiring fails with `InvalidKey`.
     pub(crate) fn without_lock(backend: &Backend) -> Self {
         Self::new(backend, Err(LockError::new(LockErrorKind::InvalidKey)))
     }
 
-    /// Returns a copy of this request for another lock.
+    /// Returns a copy of this request for another lock. If `lock` is an error, acquiring fails with
+    /// this error.
     pub(crate) fn for_lock(&self, lock: Result<LockName, LockError>) -> Self {
         Self { lock, ..self.clone() }
     }
@@ -132,9 +132,10 @@ impl LockRequest {
         self
     }
 
-    /// If `true`, records which holders this request waits for: when it is queued, the labels of up
-    /// to eight holders (the first to end) are added to the field `holder` of the span `acquire`.
-    /// If labels are trace contexts, this shows which request holds the lock: see
+    /// If `true`, records which holders this request waits for. When the request is queued, the
+    /// labels of the holders are added to the field `holder` of the span `acquire`; if there are
+    /// more than eight holders, the labels of the eight whose leases end first. If labels are trace
+    /// contexts, this shows which request holds the lock: see
     /// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock).
     ///
     /// Off by default, except with [`trace_links`](crate::LocksBuilder::trace_links), because each
@@ -178,13 +179,14 @@ impl LockRequest {
         self.start(Ok(demand))
     }
 
-    /// Tries to acquire `demand` once, without waiting. Errors, panics and cancel safety: see
-    /// [`TryAcquire`].
+    /// Tries to acquire `demand` once; returns `Ok(None)` instead of waiting if the lock is busy.
+    /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_acquire(self, demand: Demand) -> TryAcquire {
         self.try_once(Ok(demand))
     }
 
-    /// Acquires the lock: [`acquire`](Self::acquire) with [`Demand::EXCLUSIVE`].
+    /// Acquires the lock, which excludes all other holds of the name: [`acquire`](Self::acquire)
+    /// with [`Demand::EXCLUSIVE`].
     pub fn lock(self) -> Acquire {
         self.acquire(Demand::EXCLUSIVE)
     }
@@ -195,7 +197,8 @@ impl LockRequest {
         self.try_acquire(Demand::EXCLUSIVE)
     }
 
-    /// Acquires a read: [`acquire`](Self::acquire) with [`Demand::READ`].
+    /// Acquires a read, which excludes locks of the name but not other reads:
+    /// [`acquire`](Self::acquire) with [`Demand::READ`].
     pub fn read(self) -> Acquire {
         self.acquire(Demand::READ)
     }
@@ -244,8 +247,9 @@ impl LockRequest {
         backend.acquire(self.build(mode, demand), class, local)
     }
 
-    /// Checks the options and builds the request. It waits in the queue if both `mode` and the
-    /// options allow it.
+    /// Checks the options and builds the request. Fails for an option out of range, and for a
+    /// demand or an option that the store does not support. The request waits in the queue if
+    /// `mode` is [`Mode::Wait`], unless the options have a wait of zero or [`WhenBusy::Refuse`].
     fn build(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Result<Request, LockError> {
         let demand = demand?;
         let terms = self.options.checked()?;

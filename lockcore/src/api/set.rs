@@ -63,7 +63,7 @@ impl Locks {
     }
 
     /// Returns the keys in the order in which to acquire the locks, each with its index in `keys`.
-    /// Refuses an empty list, too many keys, and two keys of the same lock.
+    /// Fails if there are no keys, more than 32 keys, or two keys of the same lock.
     fn sorted(&self, keys: Vec<LockKey>) -> Result<Vec<(LockKey, usize)>, LockError> {
         let namespace = self.backend.node().settings.namespace.as_deref();
         let mut names: Vec<_> = keys.iter().map(|key| key.clone().resolve(namespace)).collect();
@@ -140,9 +140,10 @@ enum Course {
     /// The future has not been polled yet.
     New {
         locks: Locks,
-        /// The keys of the locks, which the first poll takes out.
+        /// The keys of the locks, or the error of the first invalid key, which the future returns.
+        /// The first poll takes them out.
         keys: Option<Result<Vec<LockKey>, LockError>>,
-        /// The options of each lock's request, as a request without a lock.
+        /// The template for the request of each lock: it has the options of the set, but no lock.
         request: Box<LockRequest>,
     },
     Running(Pin<Box<dyn Future<Output = Result<LockSet, LockError>> + Send>>),
@@ -187,7 +188,8 @@ impl AcquireAll {
         self.with(|request| request.label(label))
     }
 
-    /// Sets the class under which metrics count each request, as with [`LockRequest::class`].
+    /// Sets the class, the name under which metrics group the requests of this set, as with
+    /// [`LockRequest::class`].
     pub fn class(self, class: impl AsRef<str>) -> Self {
         self.with(|request| request.class(class))
     }

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use crate::node::{Driver, HoldCell, later};
 
-/// The waits and holds that a shutdown had to end; returned by
-/// [`Locks::shutdown`](crate::Locks::shutdown).
+/// How many waits and holds a shutdown had to end, and how many releases the server has not
+/// confirmed. Returned by [`Locks::shutdown`](crate::Locks::shutdown).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
@@ -50,10 +50,11 @@ impl Driver {
         Shutdown { waiters, holds, unreleased }
     }
 
-    /// Calls `part` until all attempts or holds of the node are processed. `part` receives the
-    /// member id to start at, and returns the number of processed items and the next member id.
-    /// Between the calls other tasks can use the node, because a table with many entries would
-    /// block them for long. Returns the total number of processed items.
+    /// Ends all attempts, or releases all holds, of the node by repeated calls of `part`, and
+    /// returns their number. `part` receives the member id at which to start. It processes a
+    /// limited number of attempts or holds, and returns how many, and the member id for the next
+    /// call (`None` at the end). Other tasks use the node between the calls, because a single pass
+    /// over many thousands would block them for long.
     async fn for_all(
         self: &Arc<Self>,
         part: impl Fn(&mut Core<HoldCell>, u64) -> (usize, Option<u64>),
@@ -69,8 +70,9 @@ impl Driver {
         count
     }
 
-    /// Waits until `is_so` returns true for the counts of the node, but not after `end`. Checks
-    /// them after each change: a closed node notifies `progress` of every change.
+    /// Waits until `is_so` returns true for the node's counts of attempts, holds and unconfirmed
+    /// releases, but not after `end`. Works only on a closed node, because a closed node notifies
+    /// `progress` of every change.
     async fn until(&self, end: Instant, is_so: impl Fn(Counts) -> bool) {
         loop {
             let progress = self.progress.notified();

@@ -17,7 +17,7 @@ use crate::types::options::LockOptions;
 use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
 
-/// The maximum number of primaries.
+/// The maximum number of primaries of a quorum.
 const MOST: usize = 9;
 
 impl LocksBuilder {
@@ -35,8 +35,8 @@ impl LocksBuilder {
     }
 
     /// Creates a `Locks` on a quorum of these in-memory stores, which act as independent primaries.
-    /// Each call adds another client, like a further process. All must list the stores in the same
-    /// order.
+    /// Each call adds another client, like a further process. All clients must list the stores in
+    /// the same order.
     ///
     /// # Errors
     /// [`InvalidOption`](LockErrorKind::InvalidOption) if an option is out of range or does not
@@ -60,8 +60,9 @@ impl LocksBuilder {
         self.quorum_of(list?, terms)
     }
 
-    /// Checks the options for a quorum with `n` primaries, and turns batches off. Returns the
-    /// settings of the quorum.
+    /// Checks the options for a quorum with `n` primaries, and sets the batch limit to 1, because
+    /// quorums have no batches. Returns the settings of the quorum. Fails with `InvalidOption` for
+    /// a value out of range, and for an option that quorums do not support.
     fn terms(&mut self, n: usize, max_lease: Duration, spare: usize) -> Result<Terms, LockError> {
         self.check()?;
         if n.is_multiple_of(2) || !(3..=MOST).contains(&n) {
@@ -130,13 +131,17 @@ mod on_redis {
     use crate::store::redis::{Mark, Marks, RedisStore, Used};
     use crate::store::seen::SeenTokens;
 
-    /// A primary to connect to.
+    /// The settings with which this process connects to a primary, at the start and again while the
+    /// primary is not usable.
     #[derive(Clone)]
     struct Place {
         builder: LocksBuilder,
         url: String,
+        /// The node id, which is the same at all primaries.
         id: NodeId,
+        /// The identity record expected on the primary, which contains the list of primaries.
         mark: Mark,
+        /// The greatest token seen at any primary, shared by the stores of all primaries.
         seen: Arc<SeenTokens>,
     }
 
@@ -148,8 +153,8 @@ mod on_redis {
             builder.store(connector, id, inbox, primary).await
         }
 
-        /// Connects, and reads the primary's identity record; fails if the record belongs to
-        /// another quorum.
+        /// Connects to the primary, and reads its identity record without writing it. Fails if the
+        /// record belongs to another quorum. The inbox receives the messages of the returned store.
         async fn open(&self) -> Result<(RedisStore, Inbox), LockError> {
             let inbox = Inbox::default();
             let store = self.store(&inbox).await?;
@@ -157,8 +162,9 @@ mod on_redis {
             Ok((store, inbox))
         }
 
-        /// Starts the node, and requests how long the server has kept its data. If that fails,
-        /// returns the error, too, and the request is repeated later.
+        /// Creates the node, and requests the server number and the time for which the server has
+        /// kept its data. If this request fails, the returned node comes without these values and
+        /// with the error. The task that watches the primary then repeats the request.
         async fn begin(
             &self,
             (store, inbox): (RedisStore, Inbox),
@@ -178,8 +184,10 @@ mod on_redis {
         }
     }
 
-    /// Returns an error if the failures of connecting to `n` primaries leave no majority: the first
-    /// refusal if the refusals alone leave none, else the last error of an unreachable primary.
+    /// Returns an error if fewer than a majority of the `n` primaries are usable. `errors` contains
+    /// an error for each primary that is not. If the refusals alone leave no majority, the result
+    /// is the first refusal, and otherwise the last error of an unreachable primary. Any error but
+    /// `Unavailable` is a refusal.
     fn check_majority(n: usize, errors: &[LockError]) -> Result<(), LockError> {
         let is_enough = |failures: usize| n - failures > n / 2;
         let is_refusal = |error: &&LockError| error.kind() != LockErrorKind::Unavailable;
@@ -195,7 +203,8 @@ mod on_redis {
     }
 
     impl LocksBuilder {
-        /// Connects to the primaries of a quorum; at least a majority must be usable.
+        /// Connects to the primaries of a quorum, and creates the `Locks`. Fails if fewer than a
+        /// majority are usable. The connection to an unusable primary is retried in the background.
         pub(in crate::api::builder) async fn on_quorum(
             mut self,
             quorum: Quorum,
@@ -298,7 +307,8 @@ mod on_redis {
         }
     }
 
-    /// The error detail if one primary is new and another has granted something.
+    /// The detail of the error of `init_quorum` if one primary is new and another has already
+    /// granted a lock.
     const IN_USE: &str = "the quorum is in use: at least one server has granted locks already. A \
         new server counts once it has run for the longest lease";
 }

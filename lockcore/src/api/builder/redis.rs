@@ -79,13 +79,14 @@ impl LocksBuilder {
         self
     }
 
-    /// Refuses connections opened by a client or pool of the user if `require_fsync` is set,
-    /// because their timeouts may be shorter than the disk takes.
+    /// Fails if `require_fsync` is set and the application's own client or pool opens the
+    /// connections (`are_of_user`). The timeouts of these connections may be shorter than a write
+    /// to the disk takes.
     pub(super) fn check_connections(&self, are_of_user: bool) -> Result<(), ConfigError> {
         self.confirmation().map_or(Ok(()), |it| it.check_connections(are_of_user))
     }
 
-    /// Connects to all primaries of a Redis Cluster.
+    /// Connects to all primaries of a Redis Cluster, and creates the `Locks`.
     pub(super) async fn on_cluster(mut self, cluster: Cluster) -> Result<Locks, LockError> {
         self.fails_over = true;
         self.check()?;
@@ -150,8 +151,8 @@ impl LocksBuilder {
     }
 }
 
-/// Logs the node id and the process once, because `inspect` shows holders and waiters by node id.
-/// Returns `locks` unchanged.
+/// Logs the node id together with the host and process id of this process, so that operators can
+/// find the process behind a node id shown by `inspect`. Returns `locks` unchanged.
 pub(super) fn log_connected(locks: Locks) -> Locks {
     let status = locks.status();
     let servers: Vec<_> = status.servers.iter().map(|server| &*server.address).collect();

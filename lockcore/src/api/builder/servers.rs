@@ -107,7 +107,7 @@ use crate::types::error::LockError;
 /// a server with replicas, a replica, or a promoted replica is
 /// [`Unsupported`](crate::LockErrorKind::Unsupported).
 ///
-/// # A client or a configuration of yours
+/// # Your own client or configuration
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -191,7 +191,8 @@ impl From<deadpool_redis::Config> for Servers {
 }
 
 impl Servers {
-    /// Returns true if a client or a configuration of the user opens the connections.
+    /// Returns true for the application's own `redis::Client` or `deadpool_redis::Config`, whose
+    /// timeouts the connections may have.
     fn are_of_user(&self) -> bool {
         match self.0 {
             Kind::Url(_) | Kind::Sentinels(_) | Kind::Cluster(_) | Kind::Quorum(_) => false,
@@ -248,8 +249,8 @@ impl LocksBuilder {
     /// option unavailable on these servers: [`redisson_peers`](Self::redisson_peers) on a Redis
     /// Cluster; on a quorum `redisson_peers`, [`require_replicas`](Self::require_replicas),
     /// [`require_fsync`](Self::require_fsync), a [`batch_limit`](Self::batch_limit) above 1, and a
-    /// default lease above the [`max_lease`](Quorum::max_lease); with a client or a configuration
-    /// of yours `require_fsync`.
+    /// default lease above the [`max_lease`](Quorum::max_lease); with your own client or
+    /// configuration `require_fsync`.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
