@@ -55,7 +55,7 @@ pub enum Command {
         /// The new weight. A value above the present weight changes nothing.
         weight: NonZeroU32,
         /// The ids of the batch members that have not been served yet, in order. They return to the
-        /// front of the queue.
+        /// queue's front.
         back: Vec<u64>,
     },
     /// Extends the time until which the server believes the node's waiters alive, and returns the
@@ -125,7 +125,7 @@ impl Command {
 /// The server's reply to a [`Command`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The reply to an acquire, with an outcome per member in the order of the command.
+    /// The reply to an acquire, with an outcome per member in the command's order.
     Acquired(Reply<Vec<Acquired>>),
     /// The reply to a release or a force release.
     Released(Reply<Released>),
@@ -134,7 +134,7 @@ pub enum Answer {
     Renewed(Reply<Vec<Renewed>>),
     /// The reply to a touch.
     Touched(Reply<Touched>),
-    /// The reply to a leave, with an outcome per member in the order of the command.
+    /// The reply to a leave, with an outcome per member in the command's order.
     Left(Reply<Vec<Left>>),
     /// The reply to an inspection.
     Inspected(Inspection),

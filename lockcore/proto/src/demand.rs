@@ -5,13 +5,13 @@ use std::fmt;
 
 use crate::error::ConfigError;
 
-/// The weight of a lock: all of a name. It is 2^30, so that every sum of weights is an exact number
-/// in Lua.
+/// A lock's weight: all of a name. It is 2^30, so that every sum of weights is an exact number in
+/// Lua.
 pub const ALL: u32 = 1 << 30;
 
 /// How much of a name a request acquires: everything, a read, or permits. All demands for a name
-/// share one queue. The demand at the head of the queue is granted as soon as the weights of all
-/// present holds, plus its own weight, do not exceed its limit.
+/// share one queue. The demand at the queue's head is granted as soon as the weights of all present
+/// holds, plus its own weight, do not exceed its limit.
 ///
 /// | demand | weight | limit | beside it |
 /// |---|---|---|---|

@@ -17,8 +17,8 @@ pub enum LockErrorKind {
     /// `Locks` together have reached `max_waiting`. An attempt that does not wait also gets this
     /// error if this `Locks` had too many other requests to send it within the `request_timeout`.
     QueueFull,
-    /// The estimated wait exceeds the limit of the request. The estimate is based on the queue
-    /// length and on past hold times. Only requests with early refusal receive this error.
+    /// The estimated wait exceeds the request's limit. The estimate is based on the queue length
+    /// and on past hold times. Only requests with early refusal receive this error.
     WaitTooLong,
     /// A newer request for the same lock replaced this request in the queue. This happens only if
     /// both requests use `KeepNewest`.

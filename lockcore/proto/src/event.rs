@@ -20,7 +20,7 @@ pub enum Event {
     /// Waiting members of the node were granted a single hold as a batch. The node serves them in
     /// order, one after the other.
     GrantedBatch {
-        /// The fencing token of the first member. Each later member has the next number.
+        /// The first member's fencing token. Each later member has the next number.
         token: FencingToken,
         /// Milliseconds until the hold expires, unless it is renewed.
         left_ms: u64,

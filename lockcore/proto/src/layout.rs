@@ -62,7 +62,7 @@ pub enum Fast<'a> {
 /// The Redis ACL rules that a layout requires, in words for an error text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
-    /// The ACL rules for the keys of a lock.
+    /// The ACL rules for a lock's keys.
     pub keys: &'static str,
     /// The ACL rules for the channels.
     pub channels: &'static str,
@@ -162,8 +162,8 @@ pub trait Layout: fmt::Debug + Send + Sync {
     }
 
     /// Returns a text for people about a key that contains data of another program. `which` is the
-    /// name of the key in the scripts, and `type_of` is the Redis type of the data. `None` if the
-    /// layout has no such key.
+    /// key's name in the scripts, and `type_of` is the Redis type of the data. `None` if the layout
+    /// has no such key.
     fn foreign_key(&self, which: &str, type_of: &str) -> Option<String>;
 
     /// Returns the pattern of further channels on which other programs wake waiters of this node,
@@ -187,7 +187,7 @@ pub struct Circumstances<'a> {
     /// Returns true if the node with this id would receive a message. Waiters of other nodes are
     /// skipped.
     pub connected: &'a dyn Fn(&str) -> bool,
-    /// The time of the store, in µs since the epoch.
+    /// The store's time, in µs since the epoch.
     pub now_us: u64,
     /// The number of the last token, if all locks of the store share a token counter.
     pub counter: &'a mut Option<u64>,
@@ -200,7 +200,7 @@ pub struct Circumstances<'a> {
     pub events: Vec<(NodeId, Event)>,
 }
 
-/// The state of a lock in an in-memory store, with the rules of the layout.
+/// A lock's state in an in-memory store, with the rules of the layout.
 pub trait Decide: fmt::Debug + Send {
     /// Runs a command on this state, and returns the reply.
     fn step(&mut self, of: &mut Circumstances<'_>, command: &Command) -> Answer;

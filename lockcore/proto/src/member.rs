@@ -132,7 +132,7 @@ pub(crate) const MAX_LABEL_BYTES: usize = 64;
 pub struct NodeId(Arc<str>);
 
 impl NodeId {
-    /// Returns the id as text: 22 characters, as contained in the text of each member.
+    /// Returns the id as text: 22 characters, as contained in each member's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

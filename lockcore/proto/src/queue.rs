@@ -22,8 +22,8 @@ pub const MARGIN_MS: u64 = 60_000;
 /// The queue's TTL after the last sign of life from a waiter's node, in ms; also the shortest TTL
 /// of a lock key with shared holds and waiters.
 pub(crate) const WAITING_TTL_MS: u64 = PATIENCE_MS + MARGIN_MS;
-/// The expiry of a lock key with shared holds is rounded up to a multiple of this many ms, so that
-/// it is rarely written.
+/// With shared holds, the lock key's expiry is rounded up to a multiple of this many ms, so that it
+/// is rarely written.
 pub(crate) const ROUND_MS: u64 = 30_000;
 /// A newly queued member renews its node's liveness deadline if fewer ms than this are left.
 pub(crate) const FRESH_MS: u64 = 10_000;
@@ -94,7 +94,7 @@ pub enum Message {
     Batch {
         /// The node that receives the message.
         node: NodeId,
-        /// The fencing token of the first member. Each later member has the next number.
+        /// The first member's fencing token. Each later member has the next number.
         token: FencingToken,
         /// Milliseconds until the hold expires, unless it is renewed.
         left_ms: u64,

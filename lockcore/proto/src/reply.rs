@@ -1,4 +1,4 @@
-//! The parts of commands and replies: outcomes, grants, and the maximum size of each command.
+//! The parts of commands and replies: outcomes, grants, and each command's maximum size.
 
 use crate::member::{Member, Party};
 use crate::token::FencingToken;
@@ -25,10 +25,10 @@ pub enum Mode {
     Wait,
 }
 
-/// A reply: the outcome of a command, and what every command reports besides.
+/// A reply: a command's outcome, and what every command reports besides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply<T> {
-    /// The outcome of the command, by its kind.
+    /// The command's outcome, by its kind.
     pub outcome: T,
     /// Holds of the calling node that this command granted, renewed or reduced, or whose members
     /// acquired again. If the node holds the lock exclusively, that hold is always included. The
@@ -72,7 +72,7 @@ impl<T> Reply<T> {
 pub struct Grant {
     /// The holder. For a batch, the member under which the server stores the hold.
     pub member: Member,
-    /// The fencing token of this hold; for a batch, the token of the first member in it.
+    /// This hold's fencing token; for a batch, the first member's token.
     pub token: FencingToken,
     /// Milliseconds until the hold expires. 0 in the reply to a reduction, because a reduction does
     /// not change the lease.
@@ -97,7 +97,7 @@ impl Grant {
     }
 }
 
-/// The outcome of an acquire for a member.
+/// An acquire's outcome for a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acquired {
     /// The member holds the lock. The reply contains the [`Grant`].
@@ -125,7 +125,7 @@ pub enum Acquired {
     },
 }
 
-/// The outcome of a release.
+/// A release's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
     /// This command ended the hold.
@@ -143,10 +143,10 @@ pub enum Renewed {
     NotHeld,
 }
 
-/// The outcome of a touch.
+/// A touch's outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched {
-    /// The state of each touched member in the order of the command, before this command granted
+    /// The state of each touched member in the command's order, before this command granted
     /// anything.
     pub members: Vec<Presence>,
     /// The number of connections subscribed to the node's message channel on this server. 0 means
@@ -177,7 +177,7 @@ pub struct Leaving {
     pub ambiguous: bool,
     /// True if the member was served in a batch whose other members keep the hold. The command then
     /// removes it only from the batch. It never ends a hold, because after a downgrade another
-    /// member's hold may be stored under the name of this member.
+    /// member's hold may be stored under this member's name.
     pub served: bool,
 }
 
@@ -188,7 +188,7 @@ impl Leaving {
     }
 }
 
-/// The outcome of a leave for a member.
+/// A leave's outcome for a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// The member was waiting or holding, and has been removed.
@@ -202,20 +202,20 @@ pub enum Left {
 pub struct HoldView {
     /// The holder. For a batch, the member that is served now.
     pub party: Party,
-    /// The weight of the hold: the number of permits, 1 for a read, 2^30 for a lock.
+    /// The hold's weight: the number of permits, 1 for a read, 2^30 for a lock.
     pub weight: u64,
     /// Milliseconds until the lease expires; 0 if it never expires.
     pub left_ms: u64,
 }
 
-/// The state of a lock, as an inspection shows it to operators.
+/// A lock's state, as an inspection shows it to operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
     /// The holds, ordered by the time at which their leases expire.
     pub holds: Vec<HoldView>,
     /// The waiters in the order in which they are served, each with a deadline in ms since the
     /// epoch, by the server's clock. Until then the server believes the waiter's node alive. Batch
-    /// members that have not been served come first; their deadline is the end of the lease.
+    /// members that have not been served come first; their deadline is the lease's end.
     pub waiters: Vec<(Party, u64)>,
     /// The number of holds, including holds left out of `holds` and shared holds whose leases have
     /// expired.

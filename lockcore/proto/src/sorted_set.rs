@@ -35,7 +35,7 @@ impl<M: Clone + Ord> SortedSet<M> {
         self.by_member.is_empty()
     }
 
-    /// Returns the score of the member; `None` if the set does not contain it.
+    /// Returns the member's score; `None` if the set does not contain it.
     pub fn get(&self, member: &M) -> Option<u64> {
         self.by_member.get(member).copied()
     }

@@ -2,8 +2,8 @@
 
 use crate::name::LockName;
 
-/// The arrangement of a store's servers. It determines from which counter the fencing token of a
-/// lock is drawn, and which locks share this counter.
+/// The arrangement of a store's servers. It determines from which counter a lock's fencing token is
+/// drawn, and which locks share this counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Topology {
     /// A single primary for all locks. Sentinels may replace it by another server.

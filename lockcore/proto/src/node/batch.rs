@@ -167,7 +167,7 @@ impl<P> Batches<P> {
         self.by_hold.get_mut(&first)
     }
 
-    /// Returns true if this member id is the id of a batch hold.
+    /// Returns true if this member id is a batch hold's id.
     pub(super) fn contains(&self, first: u64) -> bool {
         self.by_hold.contains_key(&first)
     }

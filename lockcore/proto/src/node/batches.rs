@@ -85,7 +85,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Returns the member id under which the server stores this member's hold. Within a batch it is
-    /// usually the id of the first member.
+    /// usually the first member's id.
     pub fn held_as(&self, number: u64) -> u64 {
         self.batches.hold_of(number).unwrap_or(number)
     }
@@ -395,7 +395,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Removes served members from the batch on the server, now and then. Only inspections depend
-    /// on it, because they show the first member of the batch as the holder.
+    /// on it, because they show the batch's first member as the holder.
     pub(super) fn show_batch(&mut self, first: u64) {
         let now = self.now;
         let Some(lane) = self.table.get(first).map(|entry| entry.lane) else { return };
@@ -617,8 +617,8 @@ impl<P: Mirror> Core<P> {
         self.batches.remove(first)
     }
 
-    /// Leaks the guard of a batch member: from now on the hold belongs to this guard alone, until
-    /// it expires.
+    /// Leaks a batch member's guard: from now on the hold belongs to this guard alone, until it
+    /// expires.
     pub(super) fn leak_batch(&mut self, first: u64, guard: u64) {
         // If the request fails, the other members wait until the lease has expired.
         if let Some(ask) = self.cut_by_guard(first, ALL_WEIGHT) {

@@ -53,7 +53,7 @@ pub enum Effect<P> {
     /// disk. The driver passes the response to [`Core::replied`](crate::node::Core::replied), or
     /// the error to [`Core::unconfirmed`](crate::node::Core::unconfirmed).
     Confirm(Ask),
-    /// Wake the caller of the attempt, because its outcome may have changed.
+    /// Wake the attempt's caller, because the outcome may have changed.
     Wake(P),
     /// Notify the guards of this hold that it is lost.
     TellLost(P),

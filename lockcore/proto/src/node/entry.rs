@@ -98,7 +98,7 @@ pub(super) enum State {
     Over,
 }
 
-/// What the caller of an attempt does.
+/// What an attempt's caller does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Caller {
     /// The caller waits to be woken.
@@ -114,7 +114,7 @@ pub(super) enum Caller {
 pub enum Refusal {
     /// Another holder has the lock, and the attempt must not wait.
     Busy,
-    /// The queue has reached the limit of the attempt. The number is the queue length.
+    /// The queue has reached the attempt's limit. The number is the queue length.
     Full(u64),
     /// The node or the server refused for another reason, of this kind.
     Kind(LockErrorKind),

@@ -27,7 +27,7 @@ const SILENT: usize = 32;
 /// A set of member ids or other keys, ordered by the time when work for them is due.
 pub(super) type ByTime<T = u64> = BTreeSet<(Moment, T)>;
 
-/// The number of the lane for each Cluster slot, indexed by slot.
+/// The lane number for each Cluster slot, indexed by slot.
 pub type Lanes = Arc<[u16]>;
 
 #[derive(Debug, Clone, Default)]

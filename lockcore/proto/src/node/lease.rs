@@ -10,7 +10,7 @@ use crate::token::FencingToken;
 /// Maximum time between two touches of this node's waiters for a lock.
 pub(super) const TOUCH_PERIOD: Duration = Duration::from_secs(4);
 
-/// The token and the times of a hold. All times are by this node's clock.
+/// A hold's token and times. All times are by this node's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     pub token: FencingToken,

@@ -21,8 +21,8 @@ const AHEAD: u32 = 40;
 /// Maximum random delay, in ms, of a touch at the end of another holder's lease, so that not all
 /// nodes send it at the same instant.
 const JITTER_MS: u64 = 50;
-/// Minimum time before a touch at the end of a lease, so that touches do not follow each other
-/// without a pause.
+/// Minimum time before a touch at a lease's end, so that touches do not follow each other without a
+/// pause.
 pub(super) const MIN_DELAY: Duration = Duration::from_millis(5);
 
 /// Minimum weight of a touch, because a script takes at most `MAX_LINES` locks or `MAX_MEMBERS`
@@ -63,9 +63,9 @@ impl<P: Mirror> Core<P> {
         budget.saturating_sub(MADE_DUE)
     }
 
-    /// Sends the due touches of a lane, and touches due soon. A queue that waits for the end of a
-    /// lease is not touched early, because it was touched lately and nothing changes before that
-    /// end. Returns the unused part of `budget`.
+    /// Sends the due touches of a lane, and touches due soon. A queue that waits for a lease's end
+    /// is not touched early, because it was touched lately and nothing changes before that end.
+    /// Returns the unused part of `budget`.
     pub(super) fn touch_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
         let now = self.now;
         let room = self.room_to_touch(self.table.lane(lane)).div_ceil(MIN_WEIGHT).min(budget);

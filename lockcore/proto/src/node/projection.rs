@@ -36,7 +36,7 @@ pub enum Phase {
 /// A single item of scheduled work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
-    /// The time of the hold or offer with this member id is over.
+    /// The hold or offer with this member id ends, because its time is over.
     End(u64),
     /// The hold with this member id is renewed.
     Renewal(u64),

@@ -22,8 +22,8 @@ use crate::node::moment::Moment;
 use crate::node::recent_release::RecentRelease;
 
 /// Maximum number of remembered releases, which use about two megabytes. Beyond it the oldest are
-/// forgotten. A server that takes over may then keep their locks for a claim or the rest of a
-/// lease.
+/// forgotten. A server that takes over may then keep their locks for a claim, or until the lease
+/// ends.
 const REMEMBERED: usize = 16_384;
 /// Number of latest releases that are searched when a reply may be older than a release. If more
 /// releases are acknowledged while a reply waits to be processed, a superfluous leave is sent,
@@ -72,8 +72,8 @@ impl RecentReleases {
         self.recent().map(|release| (release.number, release.heard))
     }
 
-    /// Returns true if the reply to a request sent at `sent` may be older than the release of this
-    /// member.
+    /// Returns true if the reply to a request sent at `sent` may be older than this member's
+    /// release.
     pub(super) fn since(&self, number: u64, sent: Moment) -> bool {
         self.recent().any(|release| release.number == number && sent <= release.heard)
     }

@@ -96,7 +96,7 @@ impl<P: Mirror> Core<P> {
         let batch = self.forget_batch(number);
         let was_batch = batch.is_some();
         let lock = self.table.change(number, |entry| {
-            // The release of a batch was repeated as a leave of all its members.
+            // A batch's release was repeated as a leave of all its members.
             let is_repeated = was_batch && matches!(entry.state, State::Leaving { .. });
             if is_repeated || matches!(entry.state, State::Releasing { .. }) {
                 entry.state = entry.leaving(now);

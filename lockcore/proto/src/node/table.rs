@@ -17,7 +17,7 @@ use crate::node::lane::{ByTime, Lane, Lanes, Traffic, move_in_time};
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// A local queue: the waiters of this node for a lock, which are touched together.
+/// A local queue: this node's waiters for a lock, which are touched together.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) numbers: BTreeSet<u64>,
@@ -513,7 +513,7 @@ impl<P: Mirror> Core<P> {
         (*last >= first).then_some(*last)
     }
 
-    /// Returns the id of a member; `None` if another node created it.
+    /// Returns a member's id; `None` if another node created it.
     pub(super) fn number(&self, member: &Member) -> Option<u64> {
         member.is_of(&self.node).then(|| member.number())
     }
@@ -525,7 +525,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Returns a pseudo-random number from 0 to 1 000, which depends only on the seed, the member
-    /// id and the time of the event. Always 0 if the seed is 0.
+    /// id and the event's time. Always 0 if the seed is 0.
     pub(super) fn chance(&self, number: u64) -> u32 {
         if self.rules.seed == 0 {
             return 0;

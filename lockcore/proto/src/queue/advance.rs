@@ -11,7 +11,7 @@ use crate::{PATIENCE_MS, Reply, claim_ms};
 /// How a walk over the queue ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advanced {
-    /// The walk reached the end of the queue, so no connected member is left in it.
+    /// The walk reached the queue's end, so no connected member is left in it.
     End,
     /// A member is left that must wait until more weight is free.
     Stopped,
@@ -227,7 +227,7 @@ impl QueueState {
         }
         // All shared holds have one token, so that a resource with a single stored token refuses
         // any older holder, reads included. A previous server may have granted a lock whose token
-        // is unknown here. That token is not above the times of the previous server.
+        // is unknown here. That token is not above the previous server's times.
         let shared = self.shared_token().filter(|token| token.get() > call.elsewhere_us);
         let token = shared.unwrap_or_else(|| call.issue());
         self.set_parts(self.used() + member.demand().weight(), Some(token));
@@ -314,7 +314,7 @@ impl QueueState {
         is_low
     }
 
-    /// Renews the calling node's liveness deadline, and the expiry of the queue.
+    /// Renews the calling node's liveness deadline, and the queue's expiry.
     pub(super) fn raise(&mut self, call: &Call<'_>) {
         self.patience.insert(call.node.as_str().into(), call.now_ms() + PATIENCE_MS);
         self.queue_ends_ms = Some(call.now_ms() + WAITING_TTL_MS);

@@ -166,7 +166,7 @@ impl QueueState {
     }
 
     /// Queues a member that was not granted the lock, or refuses it. The position is filled in at
-    /// the end of the command.
+    /// the command's end.
     fn wait<'a>(
         &mut self,
         call: &mut Call<'_>,
@@ -261,7 +261,7 @@ impl QueueState {
         self.batch().len().saturating_sub(1)
     }
 
-    /// Fills in the positions of the queued members, as they are at the end of the command.
+    /// Fills in the positions of the queued members, as they are at the command's end.
     fn tell_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
         let first = self.queue.len() - asking.newcomers.len();
         let others = self.waiting_in_batch();

@@ -44,7 +44,7 @@ pub enum Held {
     },
 }
 
-/// The flag in the lock key: which other keys a command must read. The flag of an exclusive hold is
+/// The flag in the lock key: which other keys a command must read. An exclusive hold's flag is
 /// never lowered, so it may announce more than there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
@@ -175,8 +175,8 @@ impl QueueState {
         }
     }
 
-    /// Sets the flag and the expiry of the lock key at the end of a command. Removes the key if the
-    /// lock is free and there is nothing else to read.
+    /// Sets the lock key's flag and expiry when a command ends. Removes the key if the lock is free
+    /// and there is nothing else to read.
     pub(super) fn settle(&mut self, call: &mut Call<'_>) {
         let mark = match (call.has_tombstones, self.queue.is_empty()) {
             (true, _) => Mark::Tombstones,

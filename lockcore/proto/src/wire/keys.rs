@@ -62,7 +62,7 @@ pub const COUNTER: &str = "lock:tokens";
 /// The prefix of the token counters' keys on quorum primaries.
 pub const PRIMARY_COUNTERS: &str = "lockcore:quorum:tokens:";
 
-/// The key of a token counter.
+/// A token counter's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
     /// The counter that all locks on the server share.

@@ -3,8 +3,8 @@
 use super::value::Value;
 use crate::{Acquired, Left, Presence, Released};
 
-/// Parses the outcome of an acquire for a single member. `number` is the position of a queued
-/// member, or the queue length if the queue is full. `None` for an unknown word.
+/// Parses an acquire's outcome for a single member. `number` is the position of a queued member, or
+/// the queue length if the queue is full. `None` for an unknown word.
 pub fn acquired(word: &str, number: u64) -> Option<Acquired> {
     match word {
         "granted" => Some(Acquired::Granted),
@@ -16,7 +16,7 @@ pub fn acquired(word: &str, number: u64) -> Option<Acquired> {
     }
 }
 
-/// Parses the outcomes of an acquire for several members: a letter for each. `numbers` contains the
+/// Parses an acquire's outcomes for several members: a letter for each. `numbers` contains the
 /// position of each queued member, and the queue length for each member that found the queue full.
 /// `None` if they do not match.
 pub fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired>> {
@@ -33,7 +33,7 @@ pub fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired
     outcomes.filter(|_| numbers.next().is_none())
 }
 
-/// Parses the outcome of a release; `None` for an unknown word. The number is unused.
+/// Parses a release's outcome; `None` for an unknown word. The number is unused.
 pub fn released(word: &str, _number: u64) -> Option<Released> {
     match word {
         "released" => Some(Released::Released),
@@ -42,8 +42,8 @@ pub fn released(word: &str, _number: u64) -> Option<Released> {
     }
 }
 
-/// Parses the outcome of a touch, a letter for each member; `None` for an unknown letter. A member
-/// of a batch is reported as holding, and the grants contain the batch hold.
+/// Parses a touch's outcome, a letter for each member; `None` for an unknown letter. A member of a
+/// batch is reported as holding, and the grants contain the batch hold.
 pub fn touched(letters: &str) -> Option<Vec<Presence>> {
     let one = |letter| match letter {
         'w' => Some(Presence::Waiting),
@@ -55,8 +55,8 @@ pub fn touched(letters: &str) -> Option<Vec<Presence>> {
     letters.chars().map(one).collect()
 }
 
-/// Parses the outcome of a leave, a letter for each member; `None` for an unknown letter. The
-/// number is unused.
+/// Parses a leave's outcome, a letter for each member; `None` for an unknown letter. The number is
+/// unused.
 pub fn left(letters: &str, _number: u64) -> Option<Vec<Left>> {
     let one = |letter| match letter {
         'l' => Some(Left::Left),

@@ -64,7 +64,7 @@ pub fn script(command: &Command, topology: Topology) -> &'static Script {
 pub struct FreeAcquire<'a> {
     /// The lock key, which is set if it does not exist.
     pub lock_key: &'a str,
-    /// The value of the lock key, which expires with the member's lease.
+    /// The lock key's value, which expires with the member's lease.
     pub member: &'a Member,
     /// The key of the token counter whose next number is the token.
     pub counter: &'static str,
@@ -223,7 +223,7 @@ fn add_unusual(call: &mut dyn Call, acquire: Option<(u64, u32)>, context: Contex
     }
 }
 
-/// Adds the members of a command with their numbers, which are the last arguments of most scripts.
+/// Adds a command's members with their numbers, which are the last arguments of most scripts.
 fn add_members(call: &mut dyn Call, command: &Command) {
     match command {
         Command::Acquire { members, mode, queue_limit } => {

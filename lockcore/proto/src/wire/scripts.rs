@@ -126,7 +126,7 @@ pub fn digest_of(source: &str) -> String {
 /// A Lua script, with all parts included.
 #[derive(Debug)]
 pub struct Script {
-    /// The name of the script's file, without `.lua`.
+    /// The script's file name, without `.lua`.
     pub name: &'static str,
     /// The whole text of the script.
     pub source: String,
@@ -161,7 +161,7 @@ impl Script {
     }
 }
 
-/// Returns the text with each `$name` replaced by the number of this name. Unknown names stay.
+/// Returns the text with each `$name` replaced by this name's number. Unknown names stay.
 fn with_numbers(source: &str, numbers: &[(&str, u64)]) -> String {
     let (mut text, mut rest) = (String::with_capacity(source.len()), source);
     let mut digits = itoa::Buffer::new();

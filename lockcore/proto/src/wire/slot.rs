@@ -3,8 +3,8 @@
 /// The number of slots in every Redis Cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// Returns the slot of a key: a hash of the text between the first brace and the next closing
-/// brace. Without such a text, the whole key is hashed.
+/// Returns a key's slot: a hash of the text between the first brace and the next closing brace.
+/// Without such a text, the whole key is hashed.
 pub fn of_key(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     let hashed = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key);

@@ -1,4 +1,4 @@
-//! The reply of a script, in a form that any Redis client can build.
+//! A script's reply, in a form that any Redis client can build.
 
 use crate::error::{LockErrorKind, StoreError};
 use crate::token::FencingToken;

@@ -4,7 +4,7 @@
 
 -- The limits for the work of one command, so that no script blocks the server for long.
 local most_granted, most_looked_at, most_reclaimed, most_tombstones = $most_granted, $most_looked_at, $most_reclaimed, $most_tombstones
--- The weight of a lock: all of a name.
+-- A lock's weight: all of a name.
 local ALL = $all
 -- How long a lock key with a flag outlives the lease, in ms, and how long every other key outlives
 -- the latest expiry in it.
@@ -52,8 +52,8 @@ local function keep_until(at)
   latest = math.max(latest, at)
 end
 
--- Returns the weight of a shared hold: `score` if it was reduced, otherwise the weight that the
--- member requested.
+-- Returns a shared hold's weight: `score` if it was reduced, otherwise the weight that the member
+-- requested.
 local function weight_of(member, score)
   if score then
     return tonumber(score)
@@ -326,7 +326,7 @@ local function grant(member, weight, ms, new_mark)
   end
   -- All shared holds have one token, so that a resource with a single stored token refuses any
   -- older holder, reads included. A previous server may have granted a lock whose token is unknown
-  -- here. That token is not above the times of the previous server.
+  -- here. That token is not above the previous server's times.
   if not token or tonumber(token) <= elsewhere then
     token = issue()
   end

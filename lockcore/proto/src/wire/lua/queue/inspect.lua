@@ -1,9 +1,9 @@
 -- Reads the holders and the queue for operators. KEYS: lock key, token counter. ARGV: the number of
 -- waiting members to skip, and the maximum number of them and of holders to return. Replies the
 -- lock key; the token of shared holds; the server's time in µs; the holders, each with the end of
--- its lease; the weight of each hold; the waiting members; the liveness deadline of each; and the
+-- its lease; each hold's weight; the waiting members; the liveness deadline of each; and the
 -- numbers of holds and waiters. Batch members behind the first wait before all others, and their
--- deadline is the end of the lease.
+-- deadline is the lease's end.
 local call, lock_key, counter = redis.call, KEYS[1], KEYS[2]
 local node, token_floor, elsewhere, prefix = '', 0, 0, ''
 local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])

@@ -1,5 +1,5 @@
 -- The long path of an acquire. Needs, besides the variables for `common`: members, queue_limit.
--- Sets the outcome of each member. Sets a number for each queued member (its position) and for each
+-- Sets each member's outcome. Sets a number for each queued member (its position) and for each
 -- member that found the queue full (the queue length at that time).
 
 --#include queue/common
