@@ -55,7 +55,7 @@ async fn call(locks: Locks, holds: Holds, start: Instant, waits: Waits) {
     }
 }
 
-/// Returns the value that `part` of ten values do not exceed.
+/// Returns the value that `part` of ten values do not exceed: with 5, the median.
 fn of_ten(sorted: &[f64], part: usize) -> f64 {
     sorted[(sorted.len() - 1) * part / 10]
 }

@@ -37,13 +37,13 @@ use crate::operate::status::ServerStatus;
 pub(crate) struct Replies {
     /// The reply to each command, in order.
     pub(crate) answers: Answers,
-    /// Why the node must not rely on the group's renewals, because their writes were not confirmed;
-    /// `None` if it may.
+    /// Why the node must not rely on the renewals in the request group, because their writes were
+    /// not confirmed; `None` if it may.
     pub(crate) unconfirmed: Option<StoreError>,
 }
 
 impl Replies {
-    /// Returns the reply to the only command of a group.
+    /// Returns the reply to the only command of a request group.
     pub(crate) fn only(mut self) -> Result<Answer, StoreError> {
         debug_assert_eq!(self.answers.len(), 1, "a pipeline of one command has one reply");
         self.answers.pop().unwrap_or_else(|| Err(StoreError::ambiguous("no reply")))
@@ -56,21 +56,22 @@ impl From<Answers> for Replies {
     }
 }
 
-/// The replies to a group, or an error for all its commands.
+/// The replies to a request group, or an error for all its commands.
 pub(crate) type Replied = Result<Replies, StoreError>;
 
-/// The receiver of the replies to a group. It is dropped without a reply if the runtime ends.
+/// The receiver of the replies to a request group. It is dropped without a reply if the runtime
+/// ends.
 pub(crate) enum Then {
-    /// The node that sent the group receives the replies. Needs no allocation.
+    /// The node that sent the request group receives the replies. Needs no allocation.
     Node(Arc<dyn TakeReply>),
     /// A function receives the replies.
     Call(Box<dyn FnOnce(RequestGroup, Replied) + Send>),
 }
 
-/// A receiver of replies that needs no allocation per group: the node.
+/// A receiver of the replies to many request groups, which needs no allocation for each: the node.
 pub(crate) trait TakeReply: Send + Sync {
-    /// Receives the replies to a group. Called in a task of the store, or within the call that sent
-    /// the group.
+    /// Receives the replies to a request group. Called in a task of the store, or within the call
+    /// that sent the group.
     fn take(self: Arc<Self>, group: RequestGroup, replied: Replied);
 }
 
@@ -92,8 +93,8 @@ pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
 
 /// The connection of a node to a store, which executes each command as an atomic step.
 pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
-    /// Sends a group. `then` receives the replies before this returns, or in a task of the runtime
-    /// in which the store was created.
+    /// Sends a request group. `then` receives the replies before this returns, or in a task of the
+    /// runtime in which the store was created.
     fn send(&self, group: RequestGroup, then: Then);
 
     /// Returns how the store's servers are arranged. Only commands for locks with the same token
@@ -225,7 +226,7 @@ pub(crate) struct Standing {
 /// The receiver of events from a server, such as grants. Called in a task of the store, which it
 /// must not block.
 pub(crate) trait Listener: Send + Sync + 'static {
-    /// Receives an event.
+    /// Receives an event, such as a grant to a waiter of this node.
     fn hear(&self, event: Event);
 }
 

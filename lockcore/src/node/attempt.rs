@@ -106,8 +106,9 @@ enum Limit {
     Once(Instant),
     /// The caller has set a wait limit, which ends at this instant.
     At(Instant),
-    /// The caller has set no wait limit. The attempt fails once no request has succeeded for this
-    /// time. The time counts from the start of the attempt, or from the last success if later.
+    /// The caller has set no wait limit. The attempt fails once no request of its node has
+    /// succeeded for this duration. The duration counts from this instant, the attempt's start, or
+    /// from the last success if later.
     Silence(Duration, Instant),
 }
 

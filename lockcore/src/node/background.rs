@@ -30,8 +30,8 @@ use crate::store::Links;
 /// it has woken.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// A node whose background task runs. When the runtime drops the task early, this ends all
-/// attempts, because no reply can arrive any more.
+/// A node whose background task runs. Its drop ends all attempts if the runtime has dropped the
+/// task early, because no reply can arrive any more.
 struct RunningNode {
     driver: Option<Arc<Driver>>,
     #[cfg(feature = "metrics")]

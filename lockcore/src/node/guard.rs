@@ -199,7 +199,8 @@ impl NodeGuard {
         }
     }
 
-    /// Releases the hold, if this is the last guard.
+    /// Drops this guard, and releases the hold if no other guard shares it. The call sends the
+    /// request; the future only returns the outcome.
     pub(crate) fn release(self) -> NodeRelease {
         let hold = self.into_hold();
         if !hold.shared.drop_guard() {

@@ -46,7 +46,7 @@ pub(crate) struct Cell {
     records_holders: Mutex<Option<(Span, Label)>>,
 }
 
-/// A shared [`Cell`], which its clones refer to.
+/// A handle on a [`Cell`], shared by its clones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HoldCell(Arc<Cell>);
 

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-/// Number of holds from which on there is an estimate.
+/// Minimum number of holds for an estimate.
 const FEWEST: u32 = 100;
 /// Number of holds between two calculations of the estimate.
 const RENEWED_EACH: u32 = 50;

@@ -25,7 +25,7 @@ struct Overtaking {
 }
 
 impl Overtaking {
-    /// Returns such a store, and the `Locks` of a node on it.
+    /// Creates the store, and the `Locks` of a node on it.
     fn start() -> (Self, Locks) {
         let node = new_node();
         let store = MemoryStore::new().connect(node.clone(), Arc::new(Deaf));

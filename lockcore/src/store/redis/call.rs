@@ -5,7 +5,7 @@ use std::fmt;
 use client::ScriptCall;
 use proto::wire::{Call, Script, Value};
 
-/// A script call by digest.
+/// A call of a lock script, which can be sent by digest or by source.
 #[derive(Debug)]
 pub(crate) struct Scripted(pub(crate) ScriptCall);
 

@@ -250,7 +250,7 @@ fn waits_for_disk(hello: &Hello) -> bool {
     hello.server == "redis" && read_version(&hello.version).is_some_and(is_new)
 }
 
-/// Why another `appendfsync` than `always` is refused, as the end of an error message.
+/// End of the error text for a value of `appendfsync` other than `always`.
 const ONLY_ALWAYS: &str = "set it to always, because this server's WAITAOF waits for the disk only \
     then; or use Redis 8.2 or newer";
 

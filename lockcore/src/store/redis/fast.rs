@@ -102,7 +102,7 @@ pub(super) fn released(response: Judged) -> Result<Option<Answer>, Judged> {
     }
 }
 
-/// Returns true for a server's error after which the connection can still be used.
+/// Returns true if the error is a server's reply after which the connection can still be used.
 fn is_refusal(error: &RedisError) -> bool {
     error.code().is_some() && !failure::breaks_connection(error)
 }

@@ -39,8 +39,8 @@ use tracing::warn;
 
 use crate::store::seen::SeenTokens;
 
-/// Difference from which on a clock is taken to be wrong: a day, in µs. Maintained clocks differ by
-/// less.
+/// Difference between two times of a server, in µs, from which on the greater time is taken to be
+/// wrong: a day. Maintained clocks differ by less.
 const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
 /// Smallest step, in µs, by which a time of the present server raises the token floor: a second.
 const STEP: u64 = 1_000_000;
@@ -82,7 +82,7 @@ impl Counters {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Times {
-    /// Greatest token received.
+    /// Greatest fencing token received from a server.
     token: u64,
     /// Greatest time that has raised the token floor, in µs since the epoch.
     taken: u64,

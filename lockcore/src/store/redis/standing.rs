@@ -66,7 +66,7 @@ enum Sight {
 }
 
 impl Marks {
-    /// Creates the records of `n` primaries, none of which has been read.
+    /// Creates the list for `n` primaries, before any identity record has been read.
     pub(crate) fn of(n: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(vec![None; n])))
     }

@@ -177,9 +177,9 @@ impl Shared {
         primaries.map_err(|error| LockError::from(error).at(&address))
     }
 
-    /// Queries the topology for the primaries. Uses an open connection, by `turn` a different one
-    /// each time, and shards that respond first. If all fail, queries the seeds and all known
-    /// servers on new connections.
+    /// Queries the primaries of the Cluster. Tries the open connections first, beginning with a
+    /// different one at each `turn`, and with shards that respond before others. If all fail, tries
+    /// the seeds and all known servers on new connections.
     async fn ask(&self, turn: usize) -> Result<Vec<Primary>, LockError> {
         let is_tls = matches!(self.seeds[0].addr(), ConnectionAddr::TcpTls { .. });
         let known: Vec<_> = self.slots().open().cloned().collect();

@@ -22,7 +22,7 @@ use super::{Shared, unavailable};
 use crate::store::StoreFuture;
 use crate::store::redis::run::Run as _;
 
-/// Where to send a command, and how long to follow redirects.
+/// How to send a command: to which slot, with which connections up, and with how many redirects.
 pub(super) struct Way {
     pub(super) slot: u16,
     /// True if a message may follow, such as a grant. Then the shard's subscription must be up,

@@ -190,8 +190,8 @@ impl Slots {
         }
     }
 
-    /// Called after a reply from a shard. If the slot has moved meanwhile, new tokens of its new
-    /// shard must be above all tokens and times of the shard that replied.
+    /// Raises the token floor of the slot's new shard above everything received from `shard`, if
+    /// the slot has moved before `shard` replied.
     pub(super) fn note_answer(&self, slot: u16, shard: &Arc<Shard>) {
         if let Some(owner) = self.owner(slot)
             && !Arc::ptr_eq(owner, shard)
