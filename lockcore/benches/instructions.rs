@@ -29,14 +29,14 @@ impl World {
         Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000, counter: None }
     }
 
-    /// Runs an event of the core. Its effects are dropped, because this bench does not need them.
+    /// Runs a core event. Its effects are dropped, because this bench does not need them.
     fn event<T>(&mut self, happen: impl FnOnce(&mut Core<()>) -> T) -> T {
         let outcome = happen(self.core.event(Moment::from_micros(self.now_us)));
         drop(self.core.drain());
         outcome
     }
 
-    /// Begins an attempt, and answers its acquire. Returns the number of the attempt.
+    /// Begins an attempt, and answers its acquire. Returns the attempt's number.
     fn ask(&mut self, lock: &LockName, state: &mut QueueState) -> u64 {
         let request = Request {
             lock: lock.clone(),

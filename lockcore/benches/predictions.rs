@@ -12,8 +12,7 @@ use support::{Server, runtimes};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Number of callers. Each tries again after a random pause, so that the length of the queue
-/// varies.
+/// Number of callers. Each tries again after a random pause, so that the queue length varies.
 const CALLERS: usize = 60;
 const PAUSE_MS: u64 = 200;
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -21,7 +20,7 @@ const MEASURED: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(2);
 const LONG: Duration = Duration::from_millis(20);
 
-/// Returns the length of the next hold, from the time since the start.
+/// Returns the next hold's length, from the time since the start.
 type Holds = fn(Duration) -> Duration;
 
 fn steady(_: Duration) -> Duration {

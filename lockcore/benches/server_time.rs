@@ -37,7 +37,7 @@ const PREFIX: &str = "lockcore";
 /// grants it receives.
 struct Node {
     wire: Wire,
-    /// Time of the server at connect, in µs since the epoch. All new tokens are above it.
+    /// The server's time at connect, in µs since the epoch. All new tokens are above it.
     floor_us: u64,
     redis: MultiplexedConnection,
     hearing: AbortOnDropHandle<()>,

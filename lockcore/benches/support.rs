@@ -94,8 +94,8 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Returns the mean of the middle eight tenths of the values. A median would be too coarse, because
-/// the values are whole microseconds.
+/// Returns the mean over the middle eight tenths of all values. A median would be too coarse,
+/// because the values are whole microseconds.
 pub(crate) fn middle_mean(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let cut = values.len() / 10;

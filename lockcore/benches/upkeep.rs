@@ -1,5 +1,5 @@
 //! Measures the cost of many holds and waiters while nothing happens: scripts per second, the
-//! server's time and the client's, and the memory of a waiter.
+//! server's time and the client's, and a waiter's memory.
 //!
 //! Targets: 10 000 holds with a lease of 30 s cost at most 20 scripts per second, and 0.5 % of a
 //! core on each side. 5 000 holds with a waiter each cost at most 1.5 % of a core here and 2 % on
@@ -138,8 +138,8 @@ async fn holds_and_waiters() {
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
 }
 
-/// Measures the memory of a waiter by the bytes that were allocated and not freed. Each waiter
-/// waits for its own key, as a future without a task.
+/// Measures a waiter's memory by the bytes that were allocated and not freed. Each waiter waits for
+/// its own key, as a future without a task.
 fn counted_memory() {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = Server::start();
@@ -167,7 +167,7 @@ fn counted_memory() {
     drop((waiters, guards));
 }
 
-/// Measures the memory of a waiter as the operating system counts it, with a task each.
+/// Measures a waiter's memory as the operating system counts it, with a task each.
 async fn resident_memory() {
     let server = Server::start();
     let locks = Locks::connect(server.url()).await.expect("connected");

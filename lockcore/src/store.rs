@@ -70,8 +70,8 @@ pub(crate) enum Then {
 
 /// A receiver of the replies to many request groups, which needs no allocation for each: the node.
 pub(crate) trait TakeReply: Send + Sync {
-    /// Receives the replies to a request group. Called in a task of the store, or within the call
-    /// that sent the group.
+    /// Receives the replies to a request group. Called in a store task, or within the call that
+    /// sent the group.
     fn take(self: Arc<Self>, group: RequestGroup, replied: Replied);
 }
 
@@ -91,7 +91,7 @@ impl Then {
 /// The future of a request to a store, outside the node's state machine.
 pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
 
-/// The connection of a node to a store, which executes each command as an atomic step.
+/// A node's connection to a store, which executes each command as an atomic step.
 pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Sends a request group. `then` receives the replies before this returns, or in a task of the
     /// runtime in which the store was created.
@@ -104,13 +104,13 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Returns true if the connections can acquire a free lock without a script. Read again after
-    /// each change of a connection's state.
+    /// each change in a connection's state.
     fn has_fast_path(&self) -> bool {
         false
     }
 
     /// Returns the lane, a number for the server, of each Redis Cluster slot; `None` outside a
-    /// Cluster. Read again after each change of a connection's state.
+    /// Cluster. Read again after each change in a connection's state.
     fn lanes(&self) -> Option<Lanes> {
         None
     }
@@ -125,7 +125,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Checks that the server executes commands.
     fn ping(&self) -> StoreFuture<()>;
 
-    /// Returns a channel with the state of the command connection.
+    /// Returns a channel with the command connection's state.
     fn commands(&self) -> watch::Receiver<Link>;
 
     /// Returns true if the command connection to this lock's server is up.
@@ -134,7 +134,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Returns the current outage of this lock's server; `None` if the server is reachable. With
-    /// `hears`, also returns an outage of the subscription, during which grants cannot be received.
+    /// `hears`, also returns a subscription outage, during which grants cannot be received.
     fn outage(&self, _lock: &LockName, _hears: bool) -> Option<Outage> {
         None
     }
@@ -161,7 +161,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
         ready(Err(no_primary())).boxed()
     }
 
-    /// Returns the state of the connections to each server, by address.
+    /// Returns the connection states for each server, by address.
     fn server_status(&self) -> Vec<ServerStatus> {
         Vec::new()
     }
@@ -178,13 +178,12 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
         ready(Ok(())).boxed()
     }
 
-    /// Returns the process of a node, as `host:pid`; `None` if the node has not written it
-    /// recently.
+    /// Returns a node's process, as `host:pid`; `None` if the node has not written it recently.
     fn process_of(&self, _node: &str) -> StoreFuture<Option<String>> {
         ready(Ok(None)).boxed()
     }
 
-    /// Returns a channel with the state of the subscription, on which grants arrive.
+    /// Returns a channel with the subscription's state, on which grants arrive.
     fn subscription(&self) -> watch::Receiver<Link>;
 
     /// Opens the subscription again. Called if the server reports no subscriber for this node.
@@ -217,14 +216,14 @@ pub(crate) struct Outage {
 /// How long a quorum primary has kept its data, and which server that is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing {
-    /// Number of the server, as in [`Store::servers`]. It rises when the server loses its data.
+    /// Server number, as in [`Store::servers`]. It rises when the server loses its data.
     pub(crate) server: u64,
     /// Time since this server last lost data.
     pub(crate) age: Duration,
 }
 
-/// The receiver of events from a server, such as grants. Called in a task of the store, which it
-/// must not block.
+/// The receiver of events from a server, such as grants. Called in a store task, which it must not
+/// block.
 pub(crate) trait Listener: Send + Sync + 'static {
     /// Receives an event, such as a grant to a waiter of this node.
     fn hear(&self, event: Event);
@@ -233,8 +232,7 @@ pub(crate) trait Listener: Send + Sync + 'static {
 /// Polls `work` once, and spawns a task for the rest. So the requests that the first poll sends
 /// keep their order.
 pub(crate) fn begin(runtime: &Handle, mut work: Pin<Box<dyn Future<Output = ()> + Send>>) {
-    // A thread's destructors may drop a guard after the thread-local values of the runtime are
-    // gone.
+    // A thread's destructors may drop a guard after the runtime's thread-local values are gone.
     if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
         runtime.spawn(work);
         return;

@@ -22,7 +22,7 @@ use crate::types::error::LockError;
 /// meanwhile. The lease applies instead if it is longer.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
-/// The result of an attempt. `Ok(None)` means that the lock is busy and the attempt does not wait.
+/// An attempt's result. `Ok(None)` means that the lock is busy and the attempt does not wait.
 pub(crate) type AttemptResult = Result<Option<NodeGuard>, LockError>;
 
 /// The future of an acquisition by a single node. Dropping it cancels the acquisition.
@@ -36,13 +36,13 @@ pub(crate) struct Attempt {
     timer: Option<Sleep>,
 }
 
-/// The options of an attempt that apply in this process only and are not sent to the server.
+/// Attempt options that apply in this process only and are not sent to the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LocalOptions {
     /// True if the request already has a label. Otherwise the caller's trace context becomes the
     /// label, if there is a context.
     pub(crate) is_labelled: bool,
-    /// True if the labels of the current holders are recorded in the tracing span of the wait.
+    /// True if the current holders' labels are recorded in the wait's tracing span.
     pub(crate) records_holders: bool,
     /// True if the request is refused at once when the predicted wait exceeds the caller's wait
     /// limit.
@@ -55,7 +55,7 @@ pub(crate) struct LocalOptions {
 }
 
 impl LocalOptions {
-    /// The options of a request that has a label, with all other options off.
+    /// Options for a request with a label, and with all other options off.
     pub(crate) const LABELLED: Self = Self {
         is_labelled: true,
         records_holders: false,
@@ -98,11 +98,11 @@ struct RunningAttempt {
     _slot: Option<OwnedSemaphorePermit>,
 }
 
-/// The time limit of an attempt, at which the attempt fails.
+/// An attempt's time limit, at which the attempt fails.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
-    /// The attempt does not wait in the queue. It fails at this instant, the end of the request
-    /// timeout.
+    /// The attempt does not wait in the queue. It fails at this instant, when the request timeout
+    /// ends.
     Once(Instant),
     /// The caller has set a wait limit, which ends at this instant.
     At(Instant),
@@ -332,8 +332,8 @@ impl RunningAttempt {
         }
     }
 
-    /// Returns when to report this result to the caller; `None` means at once. Only refusals
-    /// because of a full queue or a long predicted wait are delayed.
+    /// Returns when to report this result to the caller; `None` means at once. Only refusals for a
+    /// full queue or a long predicted wait are delayed.
     fn told_at(&self, node: &Node, outcome: &AttemptResult) -> Option<Instant> {
         use LockErrorKind::{QueueFull, WaitTooLong};
         let Err(error) = outcome else { return None };
@@ -342,7 +342,7 @@ impl RunningAttempt {
             .flatten()
     }
 
-    /// Records the result in the tracing span of the wait, and after a grant the prediction error.
+    /// Records the result in the tracing span for the wait, and after a grant the prediction error.
     fn observe(&self, node: &Node, outcome: &AttemptResult) {
         let outcome = match outcome {
             Ok(Some(guard)) => {
@@ -457,8 +457,8 @@ impl Future for Attempt {
         // An in-memory store has replied by now, but this task must still yield to other tasks. The
         // budget is checked before the outcome is taken, because the outcome could not be kept.
         let budget = ready!(poll_proceed(cx));
-        // Right after the request there is no outcome yet. A read of the core shows this at less
-        // cost than an event.
+        // Right after the request there is no outcome yet. Reading the core shows this at less cost
+        // than an event.
         let is_asking = has_just_asked && this.node.look(|core| core.is_asking(attempt));
         let outcome = match is_asking {
             true => Outcome::Waits,

@@ -26,8 +26,7 @@ use super::observe::gauges::Gauges;
 use super::telling::Telling;
 use crate::store::Links;
 
-/// Longest sleep while a timer is pending. The task notices a suspension of the machine only after
-/// it has woken.
+/// Longest sleep while a timer is pending. The task notices a suspension only after it has woken.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// A node whose background task runs. Its drop ends all attempts if the runtime has dropped the

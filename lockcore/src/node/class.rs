@@ -18,9 +18,9 @@ use self::metrics::ClassMetrics;
 
 /// Maximum number of classes per `Locks`, besides [`DEFAULT`] and [`OTHER`].
 const MAX_CLASSES: usize = 1_000;
-/// Maximum length of a class name, in bytes. Longer names are cut.
+/// Maximum class name length, in bytes. Longer names are cut.
 const MAX_BYTES: usize = 64;
-/// Class of requests for which the caller names no class.
+/// Class for requests whose caller names no class.
 const DEFAULT: &str = "default";
 /// Class of requests with a new class name, once there are [`MAX_CLASSES`] classes.
 const OTHER: &str = "other";
@@ -76,7 +76,7 @@ impl Class {
     }
 }
 
-/// A prediction of a request's wait, based on the past hold times of its class.
+/// A request's predicted wait, based on the past hold times of its class.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prediction {
     /// Longest queue, including the request, for which the predicted wait is within the wait limit;
@@ -121,8 +121,8 @@ impl Default for Classes {
 }
 
 impl Classes {
-    /// Creates the classes. `default` is the name of the class of requests for which the caller
-    /// names no class; if empty, the name is [`DEFAULT`].
+    /// Creates the classes. `default` names the class for requests whose caller names no class; if
+    /// empty, the name is [`DEFAULT`].
     pub(crate) fn new(default: &str) -> Self {
         let default = match cut(default) {
             "" => DEFAULT,
@@ -131,7 +131,7 @@ impl Classes {
         Self { default: Class::new(default), other: Class::new(OTHER), named: Mutex::default() }
     }
 
-    /// Returns the class of requests for which the caller names no class.
+    /// Returns the class for requests whose caller names no class.
     pub(crate) fn unnamed(&self) -> Arc<Class> {
         Arc::clone(&self.default)
     }

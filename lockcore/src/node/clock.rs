@@ -46,7 +46,7 @@ impl Clock {
         }
     }
 
-    /// Returns the current moment without a check for a suspension of the machine. The moment may
+    /// Returns the current moment without a check whether the machine was suspended. The moment may
     /// be too early, so a lease counted from it may only end too early.
     pub(crate) fn now(&self) -> Moment {
         let passed = Instant::now().saturating_duration_since(self.began);
@@ -54,7 +54,7 @@ impl Clock {
         Moment::default() + (passed + suspended)
     }
 
-    /// Returns the current moment after a check for a suspension of the machine. Used by every
+    /// Returns the current moment after a check whether the machine was suspended. Used by every
     /// decision whether something has expired.
     pub(crate) fn look(&self) -> Moment {
         self.suspended.fetch_max(self.boot.ahead_us(), Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl Clock {
         self.began + moment.before(suspended).since(Moment::default()).min(FAR)
     }
 
-    /// Simulates a suspension of the machine, which the next call of `look` notices.
+    /// Simulates a suspension, which the next call of `look` notices.
     #[cfg(test)]
     pub(crate) fn suspend(&self, time: Duration) {
         self.unseen.fetch_add(time.as_micros() as u64, Ordering::Relaxed);

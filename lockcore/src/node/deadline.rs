@@ -18,7 +18,7 @@ use super::driver::Driver;
 use crate::operate::inspection::LockInspection;
 use crate::types::error::LockError;
 
-/// Time for which a caller waits beyond the timeouts of the store, so that the store's own error is
+/// Time for which a caller waits beyond the store's timeouts, so that the store's own error is
 /// returned if the node's runtime is running.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -106,7 +106,7 @@ impl Driver {
     }
 
     /// Creates a timer for the response to a request sent now. Returns `None` on the node's own
-    /// runtime, because the timeouts of the store fire there.
+    /// runtime, because the store's timeouts fire there.
     pub(crate) fn timer_elsewhere(&self) -> Option<Pin<Box<Sleep>>> {
         (!self.is_own_runtime()).then(|| Box::pin(timer(self.answer_deadline())))
     }
@@ -125,7 +125,7 @@ impl Driver {
         TimedRequest::ask(self, ask).await
     }
 
-    /// Releases all holds of a lock, in whichever process. Returns true if there was any.
+    /// Releases all holds on a lock, in whichever process. Returns true if there was any.
     pub(crate) async fn force_release(self: &Arc<Self>, lock: LockName) -> Result<bool, LockError> {
         match self.ask(lock, Command::ForceRelease { member: None }).await? {
             Answer::Released(reply) => Ok(reply.outcome == Released::Released),
@@ -133,7 +133,7 @@ impl Driver {
         }
     }
 
-    /// Reads the holders and waiters of a lock. `command` is a [`Command::Inspect`].
+    /// Reads a lock's holders and waiters. `command` is a [`Command::Inspect`].
     pub(crate) async fn inspect(
         self: &Arc<Self>,
         lock: LockName,
@@ -172,7 +172,7 @@ impl Driver {
         }
     }
 
-    /// Converts a store error to an error for the caller. An outage because of a refused login
+    /// Converts a store error to an error for the caller. An outage caused by a refused login
     /// becomes [`Denied`](LockErrorKind::Denied).
     pub(crate) fn error(&self, error: StoreError) -> LockError {
         if error.kind == LockErrorKind::Closed && self.has_ended() {

@@ -10,8 +10,8 @@
 //!   causes the event. The request waits neither for the background task nor for a turn on a busy
 //!   runtime. Only the retries are sent in the background.
 //! - A request is sent within the call, and always completes, because the reply may contain a grant
-//!   for another attempt. A task of the store passes the reply to the core, without the caller's
-//!   future. When the runtime ends, there is no reply.
+//!   for another attempt. A store task passes the reply to the core, without the caller's future.
+//!   When the runtime ends, there is no reply.
 //! - Effects of two events may overtake each other. So the core never has two requests for the same
 //!   member in flight if their order matters: a leave waits for the reply to the acquire. A release
 //!   may overtake a renewal, whose reply then changes nothing.
@@ -48,7 +48,7 @@ use crate::operate::status::{Connection, Status};
 use crate::store::{Listener, Replied, Replies, Store, TakeReply, Then};
 use crate::types::error::LockError;
 
-/// Maximum number of holders whose labels are recorded in the tracing span of a wait.
+/// Maximum number of holders whose labels are recorded in the wait's tracing span.
 const MOST_NAMED: NonZeroU32 = NonZeroU32::new(8).expect("the number is not zero");
 
 pub(crate) type Effects = Vec<Effect<HoldCell>>;
@@ -73,7 +73,7 @@ pub(crate) struct Driver {
     has_ended: AtomicBool,
 }
 
-/// The state of a driver that its mutex guards.
+/// The driver state that the mutex guards.
 struct DriverState {
     core: Core<HoldCell>,
     commands: watch::Receiver<Link>,
@@ -90,8 +90,8 @@ struct DriverState {
 }
 
 impl DriverState {
-    /// Passes changes of the connection states to the core before an event, so that no decision
-    /// uses an old state.
+    /// Passes changed connection states to the core before an event, so that no decision uses an
+    /// old state.
     fn follow(&mut self, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
         if has_changed(&self.commands) || has_changed(&self.subscription) {
@@ -185,7 +185,7 @@ impl Driver {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs an event of the core, and then its effects. Before the event, checks whether the
+    /// Runs an event on the core, and then its effects. Before the event, checks whether the
     /// machine was suspended, because leases may have expired meanwhile.
     pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
         let mut table = self.table();
@@ -340,7 +340,7 @@ impl Driver {
         }
     }
 
-    /// Requests the labels of the holders for which an attempt waits, if the attempt's span is to
+    /// Requests the labels of all holders for which an attempt waits, if the attempt's span is to
     /// record them.
     fn record_holders(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
         let Some(wait) = of.take_records_holders() else { return };

@@ -28,13 +28,13 @@ struct NodeHold {
     node: Arc<Node>,
     lock: LockName,
     shared: HoldCell,
-    /// Number of the hold in the core.
+    /// The hold's number in the core.
     number: u64,
     demand: Demand,
     token: FencingToken,
     since: Moment,
     waited: Duration,
-    /// Tracing span of the hold, open while the hold lasts.
+    /// The hold's tracing span, open while the hold lasts.
     span: Span,
 }
 
@@ -68,7 +68,7 @@ impl NodeGuard {
         self.0.as_ref().expect(KEPT)
     }
 
-    /// Takes the hold out of the guard, so that the guard's drop does not release it.
+    /// Takes the hold from the guard, so that the guard's drop does not release it.
     fn into_hold(mut self) -> NodeHold {
         self.0.take().expect(KEPT)
     }

@@ -1,4 +1,4 @@
-//! The state of an attempt and of the hold that follows. The core writes it, and the attempt's
+//! The state shared by an attempt and the hold that follows. The core writes it, and the attempt's
 //! future and the guards read it without the core's mutex.
 
 use std::fmt;
@@ -16,18 +16,18 @@ use tracing::Span;
 use super::foreign;
 use crate::node::class::{Class, Prediction};
 
-/// The state of an attempt and of the hold that follows. The core writes the deadline and the loss
-/// under its mutex, and guards read them without a mutex.
+/// The state shared by an attempt and the hold that follows. The core writes the deadline and the
+/// loss under its mutex, and guards read them without a mutex.
 #[derive(Default)]
 pub(crate) struct Cell {
-    /// Waker of the task that waits for the lock or for the release.
+    /// Waker for the task that waits for the lock or for the release.
     pub(crate) caller: AtomicWaker,
     /// Moment until which the lock is certainly held, in µs since the node's start.
     until: AtomicU64,
     /// True if the last renewal was refused or got no reply.
     is_unanswered: AtomicBool,
     is_lost: AtomicBool,
-    /// Outcome of the release: whether the server still had the hold, or why that is unknown.
+    /// Release outcome: whether the server still had the hold, or why that is unknown.
     returned: OnceLock<Result<Released, StoreError>>,
     lost: OnceLock<CancellationToken>,
     guards: AtomicUsize,
@@ -39,10 +39,10 @@ pub(crate) struct Cell {
     positions: OnceLock<watch::Sender<Option<u64>>>,
     /// True once the lock was downgraded to a read.
     is_reduced: AtomicBool,
-    /// Prediction of the wait, if the attempt may be refused early.
+    /// Predicted wait, if the attempt may be refused early.
     prediction: Option<Prediction>,
-    /// Tracing span of the wait, and the request's label, while the labels of the holders are still
-    /// to be recorded in the span.
+    /// The wait's tracing span, and the request's label, while the holders' labels are still to be
+    /// recorded in the span.
     records_holders: Mutex<Option<(Span, Label)>>,
 }
 
@@ -56,7 +56,7 @@ impl HoldCell {
         Self(Arc::new(Cell { class: Some(class), ..Cell::default() }))
     }
 
-    /// Sets the prediction of the wait, before the attempt begins.
+    /// Sets the predicted wait, before the attempt begins.
     pub(crate) fn predict(&mut self, prediction: Prediction) {
         let cell = Arc::get_mut(&mut self.0).expect(
             "the cell is not shared before the attempt \
@@ -94,13 +94,13 @@ impl Mirror for HoldCell {
 }
 
 impl Cell {
-    /// Returns the outcome of the release; `None` until it is known.
+    /// Returns the release outcome; `None` until it is known.
     pub(crate) fn outcome(&self) -> Option<&Result<Released, StoreError>> {
         self.returned.get()
     }
 
-    /// Sets the outcome of the release, unless it is set, and wakes the caller. Runs foreign code:
-    /// never call it under a mutex.
+    /// Sets the release outcome, unless it is set, and wakes the caller. Runs foreign code: never
+    /// call it under a mutex.
     pub(crate) fn tell_returned(&self, outcome: Result<Released, StoreError>) {
         if self.returned.set(outcome).is_ok() {
             foreign::call("a waker", || self.caller.wake());
@@ -180,8 +180,8 @@ impl Cell {
         sender.send_if_modified(|told| std::mem::replace(told, self.position()) != *told);
     }
 
-    /// Requests that the labels of the holders are recorded in this span once the attempt is
-    /// queued. `label` is the attempt's own label.
+    /// Requests that the holders' labels are recorded in this span once the attempt is queued.
+    /// `label` is the attempt's own label.
     pub(crate) fn record_holders(&self, span: Span, label: Label) {
         *self.records_holders.lock().unwrap_or_else(PoisonError::into_inner) = Some((span, label));
     }
@@ -192,13 +192,13 @@ impl Cell {
         self.records_holders.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Returns the prediction of the wait; `None` if the attempt cannot be refused early.
+    /// Returns the predicted wait; `None` if the attempt cannot be refused early.
     pub(crate) fn prediction(&self) -> Option<&Prediction> {
         self.prediction.as_ref()
     }
 
-    /// Returns the error kind for a refusal because of a full queue. This differs if the queue
-    /// limit was predicted, which the server does not know.
+    /// Returns the error kind for a refusal by a full queue. This differs if the queue limit was
+    /// predicted, which the server does not know.
     pub(crate) fn kind_of_full(&self) -> LockErrorKind {
         match self.prediction() {
             Some(Prediction { is_limit: true, .. }) => LockErrorKind::WaitTooLong,

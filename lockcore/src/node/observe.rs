@@ -1,4 +1,4 @@
-//! Emits all tracing events and metrics of a node or a quorum.
+//! Emits all tracing events and metrics for a node or a quorum.
 //!
 //! Lock names appear only in events, never as metric labels, and not at all when redacted.
 
@@ -68,7 +68,7 @@ macro_rules! count {
     };
 }
 
-/// Records a value in a histogram of the class of `$of`, a [`HoldCell`]. Does nothing without the
+/// Records a value in the class histogram for `$of`, a [`HoldCell`]. Does nothing without the
 /// feature `metrics`.
 macro_rules! record {
     ($of:expr, $metric:ident, $value:expr) => {
@@ -82,7 +82,7 @@ macro_rules! record {
     };
 }
 
-/// Level and module of the histograms, as passed to the recorder.
+/// The histograms' level and module, as passed to the recorder.
 #[cfg(feature = "metrics")]
 static METADATA: metrics::Metadata<'static> =
     metrics::Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
@@ -125,7 +125,7 @@ fn begin_counters() {
     });
 }
 
-/// Emits the events and metrics of a node or a quorum, and remembers the warnings logged so far.
+/// Emits the events and metrics for a node or a quorum, and remembers the warnings logged so far.
 ///
 /// A quorum request is sent to several nodes. So the observers of these nodes count no request
 /// outcomes and no ends of holds, and add the field `primary` to events. The quorum's observer
@@ -179,7 +179,7 @@ impl Observer {
         current.map(|context| Label::new(context.as_ref()))
     }
 
-    /// Creates the tracing span of an attempt's wait.
+    /// Creates the tracing span for an attempt's wait.
     pub(crate) fn acquiring(&self, lock: &LockName, of: &HoldCell) -> Span {
         tracing::debug_span!(
             "acquire", lock = %self.name(lock), class = of.class_name(),
@@ -228,7 +228,7 @@ impl Observer {
         });
     }
 
-    /// Creates the tracing span of a hold, linked to the span of its wait.
+    /// Creates the tracing span for a hold, linked to the wait's span.
     pub(crate) fn holding(
         &self,
         lock: &LockName,
@@ -278,7 +278,7 @@ impl Observer {
         }
     }
 
-    /// Adds a wait behind others to the statistics of the hottest locks. A wait for the server
+    /// Adds a wait behind others to the statistics on the hottest locks. A wait for the server
     /// alone is not added. In a quorum, each wait is added, because only the primaries know the
     /// difference.
     fn waited(&self, lock: &LockName, of: &HoldCell, waited: Duration) {
@@ -296,7 +296,7 @@ impl Observer {
         );
     }
 
-    /// Reports an event of the core to the log and the metrics.
+    /// Reports a core event to the log and the metrics.
     pub(crate) fn note(&self, note: &Note<HoldCell>) {
         foreign::call(WATCHERS, || self.report(note));
     }
@@ -411,7 +411,7 @@ fn cause(of: &HoldCell, refusal: &Refusal) -> &'static str {
     }
 }
 
-/// All values of the metric label `cause` for refusals.
+/// All causes by which refusals are counted.
 #[cfg(feature = "metrics")]
 const CAUSES: [&str; 11] = [
     "busy",
@@ -427,7 +427,7 @@ const CAUSES: [&str; 11] = [
     "other",
 ];
 
-/// Returns the name of an error kind for metrics, events and spans.
+/// Returns an error kind's name for metrics, events and spans.
 pub(crate) fn cause_of(kind: LockErrorKind) -> &'static str {
     match kind {
         LockErrorKind::Timeout => "timeout",

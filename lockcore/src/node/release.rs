@@ -1,4 +1,4 @@
-//! The future of a release on a single node.
+//! The future returned by a release on a single node.
 
 use std::fmt;
 use std::future::Future;
@@ -13,14 +13,14 @@ use tokio::time::Sleep;
 use super::{Driver, HoldCell, silent};
 use crate::types::error::LockError;
 
-/// The future of a release. The release proceeds even if the future is not polled.
+/// A release's future. The release proceeds even if the future is not polled.
 pub(crate) enum NodeRelease {
     Done(Option<Result<(), LockError>>),
     Running(RunningRelease),
 }
 
 impl NodeRelease {
-    /// Creates the future of a release that has completed with this outcome.
+    /// Creates the future for a release that has completed with this outcome.
     pub(super) fn done(outcome: Result<(), LockError>) -> Self {
         Self::Done(Some(outcome))
     }
@@ -94,8 +94,7 @@ impl RunningRelease {
     }
 }
 
-/// Passes the outcome of a release to its future. If dropped without a response, it passes an
-/// error.
+/// Passes a release's outcome to its future. If dropped without a response, it passes an error.
 pub(super) struct Returning(pub(super) HoldCell);
 
 impl Returning {
@@ -119,7 +118,7 @@ impl Drop for Returning {
     }
 }
 
-/// Returns the caller's result of a release: `Ok` if the server still had the hold and no loss was
+/// Returns a release's result for the caller: `Ok` if the server still had the hold and no loss was
 /// reported, otherwise an error of kind [`Lost`](LockErrorKind::Lost).
 fn ended(shared: &HoldCell, was_held: bool) -> Result<(), LockError> {
     if was_held && !shared.was_lost() {

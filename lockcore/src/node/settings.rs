@@ -1,4 +1,4 @@
-//! The settings of a node.
+//! Node settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::types::error::LockError;
 use crate::types::options::LockOptions;
 use crate::types::trace_links::TraceLinks;
 
-/// The settings of a node, which apply to all its locks.
+/// Node settings, which apply to all its locks.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) namespace: Option<Arc<str>>,
-    /// Index of the server in the list of quorum primaries, from 1; `None` outside a quorum.
+    /// The server's index in the quorum list, from 1; `None` outside a quorum.
     pub(crate) primary: Option<usize>,
     pub(crate) label: Label,
-    /// Class of requests for which the caller names no class; `default` if empty.
+    /// Class for requests whose caller names no class; `default` if empty.
     pub(crate) class: Box<str>,
     pub(crate) defaults: LockOptions,
     pub(crate) confirm_grants: bool,
@@ -41,8 +41,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Returns an error if the layout of the keys, ours or Redisson's, does not support this
-    /// ability.
+    /// Returns an error if the key layout, ours or Redisson's, does not support this ability.
     pub(crate) fn can(&self, ability: Ability) -> Result<(), LockError> {
         let refused = |why| Err(LockError::with_detail(LockErrorKind::Unsupported, why));
         self.layout.refuses(ability).map_or(Ok(()), refused)

@@ -1,4 +1,4 @@
-//! How the write of a grant or a renewal is confirmed before the node relies on it.
+//! How a written grant or renewal is confirmed before the node relies on it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(crate) struct Confirmation {
     pub(crate) timeout: Duration,
 }
 
-/// The copies of a write that are needed in addition to the memory of its server.
+/// The copies needed for a write in addition to the memory of its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConfirmedBy {
     /// Copies in the memory of this number of replicas, confirmed by WAIT.
@@ -23,7 +23,7 @@ pub(crate) enum ConfirmedBy {
 }
 
 impl Confirmation {
-    /// Returns the name of the builder's option that requires this confirmation.
+    /// Returns the builder option's name that requires this confirmation.
     pub(crate) fn option(&self) -> &'static str {
         match self.by {
             ConfirmedBy::Replicas(_) => "require_replicas",
@@ -74,7 +74,7 @@ impl Confirmation {
         }
     }
 
-    /// Returns an error for connections that a client or a pool of the user opens, if writes wait
+    /// Returns an error for connections that the user's own client or pool opens, if writes wait
     /// for the disk. Their timeouts may be shorter than the disk takes.
     #[cfg(feature = "redis")]
     pub(crate) fn check_connections(&self, are_of_user: bool) -> Result<(), ConfigError> {

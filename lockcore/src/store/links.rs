@@ -1,11 +1,11 @@
-//! Waits for changes of a store's connection states.
+//! Waits until a store's connection states change.
 
 use proto::Link;
 use tokio::sync::watch;
 
 use super::Store;
 
-/// The states of a store's two connections, for commands and for grants.
+/// A store's two connection states, for commands and for grants.
 pub(crate) struct Links {
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
@@ -21,7 +21,7 @@ impl Links {
         self.commands.borrow().is_up() && self.subscription.borrow().is_up()
     }
 
-    /// Waits until the state of a connection changes.
+    /// Waits until a connection's state changes.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {
             biased;

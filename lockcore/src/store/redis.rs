@@ -53,11 +53,11 @@ use search::RedisSearch;
 use server::Server;
 use server_time::ServerTime;
 
-/// Settings of a Redis store.
+/// Settings for a Redis store.
 pub(crate) struct RedisSettings {
     pub(crate) connector: Connector,
     pub(crate) node: NodeId,
-    /// Prefix of the names of the channels on which grants are published.
+    /// Name prefix for the channels on which grants are published.
     pub(crate) prefix: Arc<str>,
     /// Label of this node in the connection name, for operators.
     pub(crate) label: Option<Label>,
@@ -67,7 +67,7 @@ pub(crate) struct RedisSettings {
     pub(crate) probe: Option<LockName>,
     pub(crate) request_timeout: Duration,
     pub(crate) layout: &'static dyn Layout,
-    /// How the write of a grant or a renewal is confirmed; `None` if the server's reply suffices.
+    /// How a written grant or renewal is confirmed; `None` if the server's reply suffices.
     pub(crate) confirmation: Option<Confirmation>,
     /// The times and tokens received from the server, above which new tokens must be.
     pub(crate) server_time: Arc<ServerTime>,
@@ -78,9 +78,9 @@ pub(crate) struct RedisSettings {
 pub(crate) enum Role {
     /// The only server, with all locks.
     Alone,
-    /// A primary of a Redis Cluster, with the locks in some slots.
+    /// A Redis Cluster primary, with the locks in some slots.
     Shard,
-    /// A primary of a quorum, with the identity record expected on it.
+    /// A quorum primary, with the identity record expected on it.
     Primary(Mark),
 }
 
@@ -94,7 +94,7 @@ impl Role {
     }
 }
 
-/// The connections of a node to a single Redis server.
+/// A node's connections to a single Redis server.
 pub(crate) struct RedisStore {
     server: Arc<Server>,
     /// Runtime on which the connections and the requests run.

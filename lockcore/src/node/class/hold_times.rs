@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Minimum number of holds for an estimate.
 const FEWEST: u32 = 100;
-/// Number of holds between two calculations of the estimate.
+/// Number of holds after which the estimate is calculated again.
 const RENEWED_EACH: u32 = 50;
 /// Number of holds at which all counts are halved, so that older holds count less.
 const MOST: u32 = 1_024;
@@ -25,7 +25,7 @@ const BUCKETS: usize = 140;
 pub(crate) struct HoldEstimate {
     /// Duration that nine of ten holds exceed.
     pub(crate) low: Duration,
-    /// Mean duration of a hold.
+    /// Mean hold duration.
     pub(crate) mean: Duration,
 }
 
@@ -91,7 +91,7 @@ impl HoldTimes {
     }
 }
 
-/// Returns the index of the bucket for a hold time in µs.
+/// Returns the bucket index for a hold time in µs.
 fn bucket(micros: u64) -> usize {
     let micros = micros.max(1);
     let power = micros.ilog2();

@@ -1,4 +1,4 @@
-//! Metric keys of a request class.
+//! Metric keys for a request class.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

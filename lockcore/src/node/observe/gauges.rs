@@ -20,7 +20,7 @@ use super::super::foreign;
 use super::WATCHERS;
 use crate::operate::status::Connection;
 
-/// Shortest time between two updates of the gauges.
+/// Shortest time between two gauge updates.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// What a node remembers of its gauges between two updates.
@@ -47,7 +47,7 @@ impl Gauges {
         (!is_zero).then_some(now + EVERY)
     }
 
-    /// Sets the gauges of a node that has ended to zero.
+    /// Sets an ended node's gauges to zero.
     pub(crate) fn end(&mut self, driver: &Driver) {
         foreign::call(WATCHERS, || {
             for class in self.classes.drain() {

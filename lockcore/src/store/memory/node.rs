@@ -1,4 +1,4 @@
-//! The connection of a node to an in-memory store.
+//! A node's connection to an in-memory store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::store::{Replies, Search, Standing, Store, StoreFuture, Then};
 /// Value of `epoch_us` for an epoch that has ended because the store lost its data.
 const OVER: u64 = u64::MAX;
 
-/// The connection of a node to an in-memory store, from its creation until it is closed or dropped.
+/// A node's connection to an in-memory store, from its creation until it is closed or dropped.
 pub(super) struct MemoryNode {
     shared: Arc<SharedStore>,
     node: NodeId,
@@ -31,10 +31,10 @@ pub(super) struct MemoryNode {
     /// Greatest fencing token that this process has seen on all primaries; `None` if the store is
     /// no quorum primary.
     seen: Option<Arc<SeenTokens>>,
-    /// Time of the store at the last call of `standing`, in µs since the epoch.
+    /// The store's time at the last call of `standing`, in µs since the epoch.
     looked_us: AtomicU64,
-    /// Time at which the known epoch of a quorum primary began, in µs since 1970. An epoch ends
-    /// when the store loses its data. `epochs` counts the epochs that have ended.
+    /// Time at which a quorum primary's known epoch began, in µs since 1970. An epoch ends when the
+    /// store loses its data. `epochs` counts the epochs that have ended.
     epoch_us: AtomicU64,
     epochs: AtomicU64,
     link: watch::Sender<Link>,
@@ -76,8 +76,8 @@ impl MemoryNode {
         Ok(answer)
     }
 
-    /// Runs commands on the locked state, all at the same time of the store, and then delivers the
-    /// posted messages.
+    /// Runs commands on the locked state, all at the same store time, and then delivers the posted
+    /// messages.
     fn step<T>(
         &self,
         run: impl FnOnce(&mut MemoryState, u64) -> Result<T, StoreError>,

@@ -1,4 +1,4 @@
-//! The state of an in-memory store: all locks, the connected nodes, and the messages to deliver.
+//! An in-memory store's state: all locks, the connected nodes, and the messages to deliver.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

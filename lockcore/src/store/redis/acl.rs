@@ -13,7 +13,7 @@ use super::run::Run as _;
 use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 
-/// A check of the user's rights, with the keys and channels that the rights must cover.
+/// A check on the user's rights, with the keys and channels that the rights must cover.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AclCheck<'a> {
     pub(crate) wire: &'a Wire,

@@ -1,11 +1,11 @@
-//! Builds calls of the lock scripts, and converts their replies for the protocol.
+//! Builds lock script calls, and converts their replies for the protocol.
 
 use std::fmt;
 
 use client::ScriptCall;
 use proto::wire::{Call, Script, Value};
 
-/// A call of a lock script, which can be sent by digest or by source.
+/// A lock script call, which can be sent by digest or by source.
 #[derive(Debug)]
 pub(crate) struct Scripted(pub(crate) ScriptCall);
 

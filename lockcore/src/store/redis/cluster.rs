@@ -41,12 +41,12 @@ use crate::store::confirmation::Confirmation;
 use crate::store::{Listener, Outage, Replied, Replies, Search, Store, StoreFuture, Then, begin};
 use crate::types::error::LockError;
 
-/// Settings of a Redis Cluster store.
+/// Settings for a Redis Cluster store.
 pub(crate) struct ClusterSettings {
     pub(crate) tls: Tls,
     pub(crate) credentials: Provider<Credentials>,
     pub(crate) node: NodeId,
-    /// Prefix of the names of the channels on which grants are published.
+    /// Name prefix for the channels on which grants are published.
     pub(crate) prefix: Arc<str>,
     /// Label of this node in the connection names, for operators.
     pub(crate) label: Option<Label>,
@@ -55,7 +55,7 @@ pub(crate) struct ClusterSettings {
     pub(crate) confirmation: Option<Confirmation>,
 }
 
-/// The connections of a node to a Redis Cluster.
+/// A node's connections to a Redis Cluster.
 pub(crate) struct ClusterStore(Arc<Shared>);
 
 struct Shared {

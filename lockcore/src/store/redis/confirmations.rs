@@ -95,15 +95,15 @@ struct Worker {
     connection: Option<Own>,
 }
 
-/// The connection of a worker.
+/// A worker's connection.
 #[derive(Clone)]
 struct Own {
     connection: Connection,
-    /// Generation number of the command connection when this connection was opened. A new number
-    /// may mean another primary, so this connection is then replaced.
+    /// The command connection's generation number when this connection was opened. A new number may
+    /// mean another primary, so this connection is then replaced.
     generation: u64,
-    /// Time of the server when this connection was opened, in µs since the epoch. New tokens must
-    /// be above it, because the command connection may not know this server.
+    /// The server's time when this connection was opened, in µs since the epoch. New tokens must be
+    /// above it, because the command connection may not know this server.
     opened_us: u64,
     /// True if WAITAOF waits for the disk whatever `appendfsync` is.
     waits_for_disk: bool,
@@ -250,7 +250,7 @@ fn waits_for_disk(hello: &Hello) -> bool {
     hello.server == "redis" && read_version(&hello.version).is_some_and(is_new)
 }
 
-/// End of the error text for a value of `appendfsync` other than `always`.
+/// Error text that follows a value of `appendfsync` other than `always`.
 const ONLY_ALWAYS: &str = "set it to always, because this server's WAITAOF waits for the disk only \
     then; or use Redis 8.2 or newer";
 

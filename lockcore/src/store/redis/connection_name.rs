@@ -1,8 +1,7 @@
-//! The name of a node's connections, which shows operators the node's process.
+//! A node's connection name, which shows operators the node's process.
 
-/// Returns the name of a node's connections in CLIENT LIST: `lockcore`, the label, if set,
-/// `host:pid` and the node id. Redis allows only visible ASCII there, so other characters become
-/// `_`.
+/// Returns a node's connection name in CLIENT LIST: `lockcore`, the label, if set, `host:pid` and
+/// the node id. Redis allows only visible ASCII there, so other characters become `_`.
 pub(super) fn of(label: Option<&str>, process: &str, node: &str) -> String {
     let parts: Vec<_> = ["lockcore"].into_iter().chain(label).chain([process, node]).collect();
     parts.join(":").chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()

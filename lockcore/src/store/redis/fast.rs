@@ -46,7 +46,7 @@ pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
     packed
 }
 
-/// Returns the commands of the transaction that acquires a free lock.
+/// Returns the transaction that acquires a free lock.
 pub(super) fn acquire(free: &FreeAcquire<'_>) -> Packed {
     let (lock_key, member) = (free.lock_key.as_bytes(), free.member.as_str().as_bytes());
     let mut lease = itoa::Buffer::new();

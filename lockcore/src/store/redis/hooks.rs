@@ -17,7 +17,7 @@ use crate::store::Listener;
 
 /// Receives the client's reports on the command connection.
 pub(super) struct OfCommands {
-    /// The times of the servers. Each server's time is recorded before commands are sent to it.
+    /// The servers' times. Each server's time is recorded before commands are sent to it.
     pub(super) server_time: Arc<ServerTime>,
     pub(super) state: watch::Sender<Link>,
 }

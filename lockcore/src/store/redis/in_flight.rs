@@ -76,8 +76,8 @@ impl InFlight {
         }
     }
 
-    /// Returns the Redis commands of the fast path; `None` if the connection does not support them
-    /// or the command has no fast path.
+    /// Returns the fast path's Redis commands; `None` if the connection does not support them or
+    /// the command has no fast path.
     fn fast(&self, ask: &Ask) -> Option<Packed> {
         let Self { server, sender, .. } = self;
         let command = (&ask.lock, &ask.command);

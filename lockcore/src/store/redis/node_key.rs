@@ -20,7 +20,7 @@ use crate::store::process;
 /// Time after which the key expires, so that a node does not have to delete the key.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// Maximum length of the key's value, in bytes. A longer value is ignored, because another program
+/// Maximum length for the key's value, in bytes. A longer value is ignored, because another program
 /// has written it.
 const LONGEST: usize = 512;
 
@@ -48,7 +48,7 @@ impl NodeKeys {
         self.run(set, |_| ())
     }
 
-    /// Reads the process of a node; `None` if there is no key, or no right to read it.
+    /// Reads a node's process; `None` if there is no key, or no right to read it.
     pub(super) fn read(&self, node: &str) -> StoreFuture<Option<String>> {
         let mut get = redis::cmd("GET");
         get.arg(NodeKey(node).to_string());

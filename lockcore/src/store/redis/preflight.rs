@@ -14,7 +14,7 @@ use crate::types::error::LockError;
 /// Oldest server version, major and minor, that has all commands used by this crate.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// The fields of a server's reply to INFO, by name.
+/// The fields in a server's reply to INFO, by name.
 pub(super) struct Info(HashMap<String, String>);
 
 /// Returns an error if the server cannot be used for locks: it is too old, runs in the wrong mode,

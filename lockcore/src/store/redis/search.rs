@@ -57,8 +57,8 @@ impl Search for RedisSearch {
     }
 }
 
-/// Reads the reply to SCAN: the names of the locks whose keys were found, and the next cursor.
-/// `None` if the reply has another form.
+/// Reads the reply to SCAN: the names of locks whose keys were found, and the next cursor. `None`
+/// if the reply has another form.
 fn read(answer: &Value) -> Option<(Vec<LockName>, u64)> {
     let (cursor, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value_ref(answer).ok()?;
     let name = |key: &Vec<u8>| LockName::of_lock_key(std::str::from_utf8(key).ok()?);

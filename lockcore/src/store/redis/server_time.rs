@@ -54,8 +54,8 @@ pub(crate) struct ServerTime {
     counters: Mutex<Counters>,
     /// Greatest token seen on all primaries; `None` if the server is no quorum primary.
     seen: Option<Arc<SeenTokens>>,
-    /// Time at which the known epoch of a quorum primary began, in µs since 1970; 0 if none is
-    /// known. An epoch ends when the server loses its data, and then the bit [`OVER`] is set.
+    /// Time at which a quorum primary's known epoch began, in µs since 1970; 0 if none is known. An
+    /// epoch ends when the server loses its data, and then the bit [`OVER`] is set.
     epoch: AtomicU64,
 }
 
@@ -131,8 +131,8 @@ impl Times {
 }
 
 impl ServerTime {
-    /// Creates the times and tokens of a quorum primary. Its token floor includes the tokens `seen`
-    /// on all primaries of the quorum.
+    /// Creates a quorum primary's times and tokens. Its token floor includes the tokens `seen` on
+    /// all the quorum's primaries.
     pub(crate) fn of_quorum(seen: Arc<SeenTokens>) -> Self {
         Self { seen: Some(seen), ..Self::default() }
     }
@@ -152,8 +152,8 @@ impl ServerTime {
         }
     }
 
-    /// Returns the time at which the known epoch of a quorum primary began, in µs since 1970; 0 if
-    /// none is known.
+    /// Returns the time at which a quorum primary's known epoch began, in µs since 1970; 0 if none
+    /// is known.
     pub(crate) fn epoch_us(&self) -> u64 {
         self.epoch.load(Ordering::Acquire) & !OVER
     }
@@ -185,8 +185,8 @@ impl ServerTime {
         }
     }
 
-    /// Raises the token floor of a slot above everything received from `other`, the primary that
-    /// served the slot before. Called when the slot moves, and again for each late reply.
+    /// Raises a slot's token floor above everything received from `other`, the primary that served
+    /// the slot before. Called when the slot moves, and again for each late reply.
     pub(crate) fn take_over(&self, slot: u16, other: &Self) {
         let before = {
             let times = *other.counters().of(slot);
@@ -204,8 +204,8 @@ impl ServerTime {
         self.counters().now_us()
     }
 
-    /// Records a time received from a server, in µs since the epoch, with the slot of the lock and
-    /// the number of the server.
+    /// Records a time received from a server, in µs since the epoch, with the lock's slot and the
+    /// server's number.
     pub(crate) fn note(&self, now_us: u64, (slot, server): (u16, u64)) {
         let mut counters = self.counters();
         let times = counters.of(slot);
@@ -217,8 +217,8 @@ impl ServerTime {
         }
     }
 
-    /// Records a fencing token received from a server, with the slot of the lock and the number of
-    /// the server. Ignores a token too far ahead of all clocks.
+    /// Records a fencing token received from a server, with the lock's slot and the server's
+    /// number. Ignores a token too far ahead of all clocks.
     pub(crate) fn note_token(&self, token: FencingToken, (slot, server): (u16, u64)) {
         let mut counters = self.counters();
         // The latest time may be old, because replies may lack the time for days.

@@ -28,7 +28,7 @@ use super::run::Run as _;
 use super::server_time::ServerTime;
 use crate::store::Standing;
 
-/// Redis key of the record, followed by a colon and the namespace if there is one.
+/// The record's Redis key, followed by a colon and the namespace if there is one.
 const KEY: &str = "lockcore:quorum";
 /// Error text for a server whose missing record is not written.
 const UNMARKED: &str = "the server has no quorum identity, and none is written: other primaries \
@@ -40,12 +40,12 @@ const NO_ID: &str = "0000000000000000000000000000000000000000";
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     key: String,
-    /// Index of the primary in the list.
+    /// The primary's index in the list.
     at: usize,
     /// The records found on all primaries of the list.
     all: Arc<Marks>,
-    /// Part of the record on which all processes must agree: the index of the primary, the longest
-    /// lease in ms and the list of primaries.
+    /// The record's part on which all processes must agree: the primary's index, the longest lease
+    /// in ms and the list of primaries.
     agreed: String,
     /// True if a restarted server still has everything it has acknowledged.
     trusts_restarts: bool,
@@ -91,10 +91,10 @@ impl Marks {
 /// An identity record read from a primary, in its parts.
 #[derive(Debug, PartialEq, Eq)]
 struct Found<'a> {
-    /// Time of the server when the record was written, in µs since the epoch. The server's epoch as
+    /// The server's time when the record was written, in µs since the epoch. The server's epoch as
     /// a quorum primary began then.
     written_us: u64,
-    /// Run id of the server if nothing was granted before the record was written; otherwise `-`.
+    /// The server's run id if nothing was granted before the record was written; otherwise `-`.
     fresh: &'a str,
     /// Part on which all processes must agree.
     agreed: &'a str,
@@ -119,7 +119,7 @@ pub(crate) enum Used {
     Granted,
 }
 
-/// The fields of a server's INFO from which the time without a data loss follows.
+/// The fields in a server's INFO from which the time without a data loss follows.
 struct Server {
     run: String,
     uptime: Duration,
@@ -167,7 +167,7 @@ impl Mark {
             return Err(StoreError::refused(LockErrorKind::InvalidOption, UNMARKED));
         };
         let Found { written_us, fresh, .. } = self.found(&text)?;
-        // The old epoch ends before the new epoch is published, because a grant of the new epoch
+        // The old epoch ends before the new epoch is published, because a grant in the new epoch
         // must not count for the old epoch.
         let known_us = server_time.epoch_us();
         if known_us != written_us && server_time.end_epoch(known_us) {
@@ -216,8 +216,8 @@ impl Mark {
     }
 
     /// Returns the existing record, or writes and returns a new one if the server has none or has
-    /// lost data. `fresh` is the run id of a server that has granted nothing, `-` for any other
-    /// server. If `fresh` is empty, nothing is written and a missing record is `None`.
+    /// lost data. `fresh` is the run id if the server has granted nothing, otherwise `-`. If
+    /// `fresh` is empty, nothing is written and a missing record is `None`.
     async fn read_or_write(
         &self,
         link: &CommandLink,

@@ -1,5 +1,5 @@
-//! The topology refresh of a Redis Cluster: queries which primaries there are, opens shards for new
-//! primaries, and closes shards that were replaced.
+//! The topology refresh for a Redis Cluster: queries which primaries there are, opens shards for
+//! new primaries, and closes shards that were replaced.
 //!
 //! # Implementation notes
 //!
@@ -33,12 +33,12 @@ use crate::store::redis::{RedisSettings, RedisStore, Role};
 use crate::types::error::LockError;
 use crate::types::key::LockKey;
 
-/// Time between two queries of the topology while all primaries respond.
+/// Time between two topology queries while all primaries respond.
 const FOLLOW: Duration = Duration::from_secs(2);
-/// Time between two queries of the topology while a primary does not respond, because it may be
-/// replaced at any moment.
+/// Time between two topology queries while a primary does not respond, because it may be replaced
+/// at any moment.
 const FOLLOW_FAULT: Duration = Duration::from_millis(250);
-/// Shortest time between two queries of the topology.
+/// Shortest time between two topology queries.
 const LEAST: Duration = Duration::from_millis(100);
 /// Time after which another server is queried, because the first may be frozen.
 const ANOTHER: Duration = Duration::from_millis(500);
@@ -46,7 +46,7 @@ const ANOTHER: Duration = Duration::from_millis(500);
 const RETIRED: Duration = Duration::from_secs(60);
 /// Maximum number of names that are tried to find a lock name in a shard's slots.
 const MAX_PROBES: u32 = 1_000_000;
-/// Number of characters of a server's Cluster id that the names of its channels contain.
+/// Number of characters from a server's Cluster id in its channel names.
 const NAMED: usize = 8;
 
 impl Shared {
@@ -115,8 +115,8 @@ impl Shared {
         Ok((shard, primary))
     }
 
-    /// Returns an otherwise unused lock name in the primary's slots, for the check of the user's
-    /// rights; `None` if the primary has no slots.
+    /// Returns an otherwise unused lock name in the primary's slots, to check the user's rights;
+    /// `None` if the primary has no slots.
     fn probe(&self, primary: &Primary) -> Result<Option<LockName>, LockError> {
         let ClusterSettings { node, namespace, .. } = &self.settings;
         for number in 0..MAX_PROBES {
@@ -290,8 +290,8 @@ pub(super) async fn follow(shared: Arc<Shared>) {
     }
 }
 
-/// Watches the connection states of a shard. Notifies the core when the shard is up again, or when
-/// no shard is up any more.
+/// Watches a shard's connection states. Notifies the core when the shard is up again, or when no
+/// shard is up any more.
 async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
     let (mut commands, mut subscription) = (shard.commands.clone(), shard.subscription.clone());
     let mut servers = shard.store.servers();

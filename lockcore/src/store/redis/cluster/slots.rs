@@ -1,5 +1,4 @@
-//! Maps the slots of a Redis Cluster to shards. A *shard* is the connections of a node to a
-//! primary.
+//! Maps Redis Cluster slots to shards. A *shard* is a node's connections to a primary.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,15 +17,15 @@ use crate::store::Store as _;
 use crate::store::redis::RedisStore;
 use crate::store::redis::server_time::ServerTime;
 
-/// Longest silence of a server with a pending request. After that, the server counts as frozen.
+/// Longest silence from a server with a pending request. After that, the server counts as frozen.
 const SILENT: Duration = Duration::from_millis(500);
 
-/// The connections of a node to a primary of the Cluster, and the primary's addresses.
+/// A node's connections to a Cluster primary, and the primary's addresses.
 pub(super) struct Shard {
     /// The server's node id within the Cluster.
     pub(super) id: String,
     pub(super) place: Place,
-    /// Address of the server in redirects, which may differ from `place`, for example with TLS.
+    /// The server's address in redirects, which may differ from `place`, for example with TLS.
     redirects: Place,
     pub(super) store: RedisStore,
     pub(super) server_time: Arc<ServerTime>,
@@ -47,7 +46,7 @@ impl Shard {
         Self { id, place, redirects, store, server_time, commands, subscription, is_cut_off }
     }
 
-    /// Returns the address of the shard's server.
+    /// Returns the shard's server address.
     pub(super) fn address(&self) -> Address {
         let Place { host, port } = self.place.clone();
         Address { host, port }
@@ -88,7 +87,7 @@ impl Shard {
     }
 }
 
-/// All open shards of a Cluster, and the shard that serves each slot.
+/// All open shards in a Cluster, and the shard that serves each slot.
 pub(super) struct Slots {
     owners: Box<[Option<Arc<Shard>>]>,
     open: Vec<OpenShard>,
@@ -190,7 +189,7 @@ impl Slots {
         }
     }
 
-    /// Raises the token floor of the slot's new shard above everything received from `shard`, if
+    /// Raises the new shard's token floor for the slot above everything received from `shard`, if
     /// the slot has moved before `shard` replied.
     pub(super) fn note_answer(&self, slot: u16, shard: &Arc<Shard>) {
         if let Some(owner) = self.owner(slot)
