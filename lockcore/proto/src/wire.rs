@@ -183,3 +183,32 @@ fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
 pub fn no_such_command() -> StoreError {
     StoreError::refused(LockErrorKind::Protocol, "the layout has no script for these commands")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::QUEUE;
+    use crate::{Demand, Label, Mode};
+
+    #[test]
+    fn in_a_cluster_nothing_goes_without_a_script_and_on_a_primary_only_a_release() {
+        let node = NodeId::from(7);
+        let member = Member::new(&node, 1, 30_000, Demand::EXCLUSIVE, &Label::new("test"));
+        let release = Command::Release { member: member.clone() };
+        let acquire =
+            Command::Acquire { members: vec![member], mode: Mode::Wait, queue_limit: 1_000 };
+        let lock = LockName::from("k");
+        let goes = |topology| {
+            let (node, prefix) = (node.clone(), "lockcore".into());
+            let of_error: OfError = |text, _| StoreError::ambiguous(text);
+            let wire = Wire { node, prefix, layout: QUEUE, topology, of_error };
+            (
+                wire.free_acquire((&lock, &acquire)).is_some(),
+                wire.free_release((&lock, &release)).is_some(),
+            )
+        };
+        assert_eq!(goes(Topology::Single), (true, true));
+        assert_eq!(goes(Topology::Cluster), (false, false));
+        assert_eq!(goes(Topology::Quorum), (false, true));
+    }
+}

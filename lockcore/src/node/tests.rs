@@ -11,6 +11,7 @@ use crate::types::error::LockError;
 
 mod busy;
 mod clocks;
+mod fenced;
 mod overtaken;
 mod unheard;
 
