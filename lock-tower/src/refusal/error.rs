@@ -154,22 +154,24 @@ impl LockError {
         }
     }
 
-    /// Creates the error for [`Cause::BodyLimit`].
+    /// Creates the error for a body larger than `read_ahead` ([`Cause::BodyLimit`]).
     pub(crate) fn body_limit() -> Self {
         Self::of(Reason::BodyLimit)
     }
 
-    /// Creates the error for [`Cause::ReadAheadFull`].
+    /// Creates the error for a body that does not fit into `read_ahead_total`
+    /// ([`Cause::ReadAheadFull`]).
     pub(crate) fn read_ahead_full() -> Self {
         Self::of(Reason::ReadAheadFull)
     }
 
-    /// Creates the error for [`Cause::BodyFailed`].
+    /// Creates the error for a body that failed during the wait ([`Cause::BodyFailed`]).
     pub(crate) fn body_failed() -> Self {
         Self::of(Reason::BodyFailed)
     }
 
-    /// Creates the error for [`Cause::ConnectionFull`].
+    /// Creates the error for a connection that already has `waiting_per_connection` requests
+    /// waiting ([`Cause::ConnectionFull`]).
     pub(crate) fn connection_full() -> Self {
         Self::of(Reason::ConnectionFull)
     }
