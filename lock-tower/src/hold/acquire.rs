@@ -43,8 +43,8 @@ pub(crate) struct AcquireKeys {
     /// When the wait for the first key began; `None` before. The maximum wait is measured from this
     /// time, because it covers all keys together.
     began: Option<Instant>,
-    /// The registry of the locks that outer layers have acquired for the request, which may be
-    /// shared; `None` if there is no such layer.
+    /// The registry of the locks that outer layers have acquired for the request, to be shared
+    /// instead of acquired again; `None` if there is no such layer.
     holds: Option<Arc<HoldRegistry>>,
     /// The request's slot among the waiting requests on the same HTTP/2 connection; `None` if the
     /// connection is unknown or not shared, so that no limit applies.

@@ -27,7 +27,7 @@ impl Drop for Keeper {
 pub(crate) struct Keepers(Vec<Keeper>);
 
 impl Keepers {
-    /// Creates a keeper for the lock of each handle.
+    /// Keeps the lock of each handle held until the returned value is dropped.
     ///
     /// # Errors
     /// `Lost` if one of these locks was lost or released. Then no lock is kept.
@@ -37,8 +37,8 @@ impl Keepers {
         keepers.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Creates a keeper for each lock of the request. Skips released locks, and lost locks under
-    /// [`OnLost::Continue`], because the work may continue without them.
+    /// Keeps all locks of the request held until the returned value is dropped. Skips released
+    /// locks, and lost locks under [`OnLost::Continue`], because the work may go on without them.
     ///
     /// # Errors
     /// `Lost` if a lock under [`OnLost::Stop`] was lost. Then no lock is kept.
