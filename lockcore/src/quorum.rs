@@ -72,36 +72,42 @@ const NO_NEWEST: &str = "a quorum does not support KeepNewest: requests may wait
 /// The settings of a quorum that an acquisition needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    /// The longest lease of a lock, which a restarted primary waits for before it counts again.
+    /// The longest lease that a lock may have. A primary that has restarted or was emptied may have
+    /// lost such a lease, so it counts again only after this time.
     pub(crate) max_lease: Duration,
     /// How many primaries beyond a majority a new guard needs.
     pub(crate) spare: usize,
     pub(crate) request_timeout: Duration,
 }
 
-/// The primaries of a quorum as seen by this process, in list order.
+/// The primaries of a quorum as this process sees them, and the state that all acquisitions and
+/// holds in the process share.
 #[derive(Debug)]
 pub(crate) struct Primaries {
+    /// The primaries, in list order.
     members: Vec<Primary>,
-    /// The primaries that are reachable; acquisitions and holds watch it.
+    /// Which primaries are reachable. The task of each primary updates the view, and acquisitions
+    /// and holds watch it.
     view: Arc<watch::Sender<View>>,
+    /// The primary at which to queue first, for each lock with a [lead](Leads). Waiting
+    /// acquisitions watch it.
     leads: watch::Sender<Leads>,
     terms: Terms,
-    /// Reports the requests and holds of all primaries together.
+    /// Logs and measures each request and hold of the quorum once, and not once for each primary.
     pub(crate) observer: Observer,
     /// Limits how many refusals a second acquisitions receive while too few primaries are
     /// reachable.
     refusals: RefusalPace,
     runtime: Handle,
-    /// Counts the acquisitions in progress, each of which has a clone. In the same way, `holding`
-    /// counts the holds.
+    /// Each acquisition in progress has a clone, so the number of clones is the number of
+    /// acquisitions. In the same way, `holding` counts the holds.
     waiting: Arc<()>,
     holding: Arc<()>,
 }
 
 /// The *lead* of each lock that has one: the index of the primary at which this process queues
-/// first, instead of the lowest, because processes that do not reach the lowest primary queue
-/// there.
+/// first, instead of at the lowest. Other processes cannot reach the lowest primary and queue at
+/// the lead, so all requests wait in a single queue.
 pub(crate) type Leads = HashMap<LockName, usize>;
 
 /// The maximum number of locks with a lead. Beyond it, all leads are forgotten.
@@ -119,7 +125,7 @@ pub(crate) struct View {
     wanted: usize,
     /// Since when fewer than `wanted` primaries are reachable; `None` while enough are.
     lacking: Option<Instant>,
-    /// True after a shutdown, or once the runtime has ended.
+    /// True after a shutdown, or once the runtime has ended: acquisitions then fail with `Closed`.
     is_closed: bool,
 }
 
@@ -219,7 +225,8 @@ impl Primaries {
         lead.filter(|at| self.server(*at).is_some())
     }
 
-    /// Sets the lead of this lock, and notifies the waiting acquisitions if it is new.
+    /// Makes the primary at index `at` the lead of this lock, and notifies the waiting acquisitions
+    /// if the lead has changed.
     fn follow_lead(&self, lock: &LockName, at: usize) {
         self.leads.send_if_modified(|leads| {
             if leads.len() >= MOST_LEADS {
@@ -377,7 +384,8 @@ async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
 }
 
 impl Terms {
-    /// Returns an error if the lease is longer than the time for which restarted primaries wait.
+    /// Returns an error if the lease is longer than `max_lease`: a restarted primary that has lost
+    /// such a lease would count again before the lease is over.
     pub(crate) fn check(&self, lease: Duration) -> Result<(), ConfigError> {
         if lease > self.max_lease {
             let range = "at most the max_lease of the quorum";

@@ -46,19 +46,22 @@ use super::{Hold, Primaries};
 use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, later};
 use crate::types::error::LockError;
 
-/// The hop in the first round: how long an acquisition that holds a primary waits for another,
-/// before it continues with the next.
+/// How long an acquisition that holds a primary waits for another primary, before it continues with
+/// the next: the *hop* in the first round, which is the first pass over all primaries.
 pub(crate) const HOP: Duration = Duration::from_millis(100);
-/// The longest hop, reached after some rounds.
+/// The longest hop. From [`HOP`], the hop doubles with each round without a majority, up to this
+/// time.
 const LONGEST_HOP: Duration = Duration::from_secs(1);
-/// The number of rounds without a majority after which an acquisition makes way for others even
-/// though it is next at a higher primary.
+/// The number of rounds without a majority after which an acquisition releases all holds, and keeps
+/// only a queue position at a higher primary. If many requests wait there, it does so after the
+/// first round.
 const PATIENCE: u32 = 2;
 /// The request class of attempts after the first primary, and of attempts that repair a hold. They
 /// have a separate class so that the gauges of the request's class count each request once.
 pub(crate) const BEHIND: &str = "quorum";
 
-/// The parts of a quorum acquisition: the primaries, the request, and how to report it.
+/// The inputs of a quorum acquisition: the primaries, the request, the class and the local options.
+/// The hold keeps them, to acquire missing primaries later.
 #[derive(Clone)]
 pub(crate) struct Ascent {
     pub(crate) primaries: Arc<Primaries>,
@@ -69,8 +72,9 @@ pub(crate) struct Ascent {
 }
 
 impl Ascent {
-    /// Labels the request with the same trace context at all primaries, including those acquired
-    /// later by another task.
+    /// Labels the request with the caller's trace context, unless it has a label. Called once, so
+    /// that the request has the same label at all primaries, including primaries acquired later by
+    /// another task.
     fn label(&mut self) {
         self.local.label(&mut self.request, &self.primaries.observer);
     }
@@ -88,7 +92,8 @@ impl Ascent {
 /// not wait.
 type ClimbResult = Result<Option<Arc<Hold>>, LockError>;
 
-/// The future of a quorum acquisition.
+/// The future of a quorum acquisition. Sends nothing until polled. Dropping it leaves all queues,
+/// and releases the primaries held so far.
 pub(crate) struct Climb {
     running: BoxFuture<'static, ClimbResult>,
     pub(crate) positions: watch::Receiver<Option<u64>>,
@@ -135,8 +140,8 @@ impl fmt::Debug for Climb {
     }
 }
 
-/// Reports the outcome of an acquisition to logs and metrics: a cancellation if it is dropped
-/// before the end.
+/// Reports the outcome of an acquisition to logs and metrics. If dropped before [`end`](Self::end),
+/// it reports a cancellation.
 struct Reported {
     primaries: Arc<Primaries>,
     lock: LockName,
@@ -176,7 +181,7 @@ struct Climbing {
     /// When the caller's wait, or the request timeout of an acquisition that does not wait, ends.
     /// `None` without a limit.
     end: Option<Instant>,
-    /// The hold at each primary, in list order.
+    /// The hold at each primary, in list order; `None` where the lock is not held.
     held: Vec<Option<Step>>,
     /// The attempts in the queues of primaries, in list order.
     queued: Queues,
@@ -189,6 +194,7 @@ struct Climbing {
 enum Told {
     /// The lock was granted, or the request queued.
     Answered,
+    /// The attempt failed with this error.
     Failed(LockError),
 }
 
@@ -241,8 +247,8 @@ impl Climbing {
         self.held.iter().position(Option::is_some)
     }
 
-    /// Returns true if `ahead` waiters at a primary are so many that most of them hold no lower
-    /// primary, because only a few can.
+    /// Returns true if more requests wait ahead at a primary than half the number of primaries.
+    /// Most of them then hold no lower primary, because only a few requests can.
     fn is_crowd(&self, ahead: u64) -> bool {
         ahead > (self.held.len() / 2) as u64
     }
@@ -474,7 +480,8 @@ impl Climbing {
     }
 
     /// Returns at once if enough primaries for a guard are reachable. Otherwise releases everything
-    /// and waits until they are: for `store_wait`, or for longer if the request was queued.
+    /// and waits until they are: for `store_wait`, or for longer if the request was queued. Returns
+    /// an error when this time is over, and after a shutdown.
     async fn reach_enough(&mut self) -> Result<(), LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let mut view = primaries.view.subscribe();
@@ -506,7 +513,9 @@ impl Climbing {
     }
 
     /// Records the failure of the attempt at index `at`, so that the acquisition continues without
-    /// this primary. Returns the error if it is the caller's result.
+    /// this primary. Returns the error if the acquisition has to end with it: always for `Closed`,
+    /// and for a wait or queue limit if `is_first`, because only the first attempt has the caller's
+    /// own options.
     fn pass(&mut self, at: usize, failure: Failure, is_first: bool) -> Result<(), LockError> {
         let Failure { error, was_queued } = failure;
         match error.kind() {
@@ -597,8 +606,8 @@ impl Climbing {
         join_all(asked.map(async |(at, step)| (at, step.guard.confirm().await.ok()))).await
     }
 
-    /// Records the numbers drawn by [`confirm`](Self::confirm), and releases holds without a
-    /// number.
+    /// Records the numbers drawn by [`confirm`](Self::confirm), and releases the holds that could
+    /// not be confirmed.
     fn note(&mut self, drawn: Vec<(usize, Option<FencingToken>)>) {
         for (at, drawn) in drawn {
             match (drawn, &mut self.held[at]) {

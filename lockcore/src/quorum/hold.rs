@@ -38,7 +38,9 @@ use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 use crate::types::options::LockOptions;
 
-/// The longest time between the report of a loss by expiry and the deadline.
+/// How long a lost hold keeps the remaining primaries before it releases them, at most: guards may
+/// be notified of an expiry up to this time before the deadline, and may rely on the primaries
+/// until then.
 const LEAD: Duration = Duration::from_millis(100);
 
 /// A quorum hold, shared by all guards that re-entered it. Dropping it releases all primaries.
@@ -48,11 +50,14 @@ pub(crate) struct Hold {
     position: Option<u64>,
     span: Span,
     shared: Arc<SharedHold>,
+    /// The task that acquires missing primaries and reports the loss. Dropping the hold ends it.
     _keeping: AbortOnDropHandle<()>,
+    /// A clone of `Primaries::holding`, so that the status counts this hold.
     _counted: Arc<()>,
 }
 
-/// The part of a hold that the task shares.
+/// The part of a hold that is shared with the task that acquires missing primaries and reports the
+/// loss.
 struct SharedHold {
     ascent: Ascent,
     /// When the hold began.
@@ -60,9 +65,12 @@ struct SharedHold {
     /// When `max_hold` ends; `None` if the hold is unlimited.
     last: Option<Instant>,
     state: Mutex<State>,
-    /// Notified when a missing primary was acquired.
+    /// Notified when a missing primary was acquired, so that the task watches for a loss there,
+    /// too.
     gained: Notify,
+    /// True once the loss has been logged and counted, which is done once.
     is_loss_reported: AtomicBool,
+    /// Cancelled when the hold is lost, to notify the guards.
     lost: CancellationToken,
 }
 
@@ -355,9 +363,10 @@ impl SharedHold {
         is_missing.then_some(server)
     }
 
-    /// Returns the request to a missing primary. With a fixed lease it requests the remaining time,
-    /// and waits in the queue meanwhile, because nothing else closes the gap, and the attempt ends
-    /// with the guard. `None` if too little time remains.
+    /// Returns the request for a missing primary, or `None` if too little time remains for a lease.
+    /// A fixed lease is not renewed, so the request has the remaining time as lease and as wait,
+    /// and queues at the primary. Otherwise the request does not wait, because it is repeated once
+    /// per renewal period.
     fn request(&self) -> Option<Request> {
         let mut request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
         if request.options.renewal == Renewal::Fixed {

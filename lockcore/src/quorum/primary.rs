@@ -26,18 +26,18 @@ use crate::node::{Node, NodeGuard, until};
 use crate::store::{Links, Standing};
 use crate::types::error::LockError;
 
-/// How long a primary must be connected before it is reachable, and disconnected before it is
-/// unreachable.
+/// How long a primary must be connected until this process treats it as reachable, and disconnected
+/// until this process treats it as unreachable.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// The shortest time between two warnings about the same primary.
+/// The minimum time between two warnings about the same primary.
 const WARNING: Duration = Duration::from_secs(60);
 
 /// The node of a connected primary, with the server number and the time for which the server has
 /// kept its data. These are `None` if the server did not report them.
 pub(crate) type Connected = (Arc<Node>, Option<Standing>);
 
-/// A function that connects to a primary.
+/// A function that connects to a primary; called again after each failure.
 pub(crate) type Connect =
     Box<dyn Fn() -> BoxFuture<'static, Result<Connected, LockError>> + Send + Sync>;
 
@@ -55,6 +55,8 @@ struct SharedPrimary {
     node: OnceLock<Arc<Node>>,
     /// How long the primary must have kept its data before it counts towards a majority.
     quarantine: Duration,
+    /// The state of all primaries, which contains this primary's server number while the primary
+    /// counts.
     view: Arc<watch::Sender<View>>,
     /// Why the primary does not count, if it refuses.
     refusal: Mutex<Refusal>,
@@ -63,6 +65,7 @@ struct SharedPrimary {
 /// Why a primary does not count, and when a warning last said so.
 #[derive(Default)]
 struct Refusal {
+    /// The last error; `None` once the primary has responded without an error.
     error: Option<LockError>,
     /// When the last warning about the primary was logged.
     warned: Option<Instant>,
@@ -149,8 +152,8 @@ impl SharedPrimary {
         }
     }
 
-    /// Stores a connected node. Returns the server number, or `None` if the server does not count
-    /// yet.
+    /// Stores the node of the first connection. Returns the server number, and sets it in the view,
+    /// if the server has kept its data for long enough to count; otherwise returns `None`.
     fn begin(&self, (node, standing): Connected) -> Option<u64> {
         let _ = self.node.set(node);
         let counts = standing.filter(|standing| standing.age >= self.quarantine);
@@ -253,8 +256,8 @@ impl SharedPrimary {
     }
 }
 
-/// Closes the view when dropped, with the task, so that nothing waits for a primary after the
-/// runtime has ended.
+/// Marks the view as closed when dropped. The task of the primary owns this, so when the runtime
+/// ends and drops the task, acquisitions fail instead of waiting.
 struct RuntimeEnd(Arc<SharedPrimary>);
 
 impl Drop for RuntimeEnd {

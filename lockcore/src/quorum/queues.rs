@@ -15,7 +15,8 @@ use crate::types::error::LockError;
 /// The attempt at each primary, in list order; `None` where the acquisition does not wait.
 pub(super) type Queues = Vec<Option<Place>>;
 
-/// An attempt at a primary, which usually waits in the queue there.
+/// The attempt of a quorum acquisition at one primary: waiting in the queue there, or not yet
+/// answered.
 pub(super) struct Place {
     pub(super) attempt: Pin<Box<Attempt>>,
     /// The primary's server number when the request was sent. If the primary has another number, it
@@ -34,7 +35,7 @@ impl Place {
 /// The failure of an attempt at a primary.
 pub(super) struct Failure {
     pub(super) error: LockError,
-    /// True if the attempt had a queue position before.
+    /// True if the primary had queued the attempt before the failure.
     pub(super) was_queued: bool,
 }
 
@@ -44,16 +45,17 @@ pub(super) enum Event {
     Granted(usize, Step),
     /// An attempt found the lock busy, and the request does not wait.
     Busy,
-    /// The attempt at the primary with this index failed, whether it was queued or not.
+    /// The attempt at the primary with this index failed, before or after the primary queued it.
     Failed(usize, Failure),
     /// Too few primaries are reachable for a guard; a primary with an attempt is unreachable or
     /// another server; or the lock has a lead at which the acquisition has to queue, too.
     Changed,
+    /// The time limit of the wait is over.
     Late,
 }
 
 /// Returns the next event in these queues, or [`Event::Late`] at `end`. If `lock` is set, a new
-/// lead of this lock is an event, too.
+/// lead of this lock is an event, too. Removes an attempt from `queued` when it ends.
 pub(super) async fn next(
     primaries: &Primaries,
     lock: Option<&LockName>,
