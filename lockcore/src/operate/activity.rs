@@ -23,7 +23,8 @@ pub struct Activity {
     pub label: String,
     /// What is held or waited for: the lock, a read or permits. A downgraded lock is a read.
     pub demand: Demand,
-    /// The [class](crate::LockRequest::class) of the request.
+    /// The [class](crate::LockRequest::class) of the request, the name under which metrics group
+    /// requests.
     pub class: Arc<str>,
     /// Whether the lock is waited for, held, or lost.
     pub state: ActivityState,
@@ -57,11 +58,13 @@ impl ActivityState {
     }
 }
 
-/// The waits and holds of one class of requests; made by [`Locks::status_by_class`].
+/// How many requests of a class wait and hold, and for how long. Returned by
+/// [`Locks::status_by_class`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClassStatus {
-    /// The [class](crate::LockRequest::class) of these requests.
+    /// The [class](crate::LockRequest::class) of these requests, the name under which metrics group
+    /// requests.
     pub class: Arc<str>,
     /// The number of acquisitions that wait.
     pub waiting: usize,
@@ -77,7 +80,8 @@ pub struct ClassStatus {
 #[derive(Debug)]
 pub struct Activities {
     node: Arc<Node>,
-    /// The items read and not yet returned.
+    /// The items read from the node and not yet returned by the iterator, in request order, at most
+    /// 256.
     part: VecDeque<Activity>,
     /// The member id from which to read the next items; `None` at the end.
     from: Option<u64>,

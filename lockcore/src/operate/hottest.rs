@@ -17,17 +17,18 @@ use std::time::Duration;
 use proto::LockName;
 use tokio::time::Instant;
 
-/// The time over which names are counted together.
+/// The period for which refusals and waits are collected into one [`HotHour`].
 const HOUR: Duration = Duration::from_secs(3_600);
-/// The number of hours kept, including the present hour.
+/// The number of hours for which refusals and waits are kept, including the present hour.
 const HOURS: u64 = 24;
 /// The maximum number of refused names, and of names with long waits, shown for each hour.
 const SHOWN: usize = 32;
-/// The maximum number of refused names counted in the present hour.
+/// The maximum number of names whose refusals are counted in the present hour. Once the hour is
+/// over, only [`SHOWN`] names are kept.
 const COUNTED: usize = 256;
-/// The shortest recorded wait.
+/// The minimum duration of a recorded wait; shorter waits are ignored.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// The time between two warnings about full queues.
+/// The minimum time between two warnings about full queues.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The hottest names of a [`Locks`](crate::Locks) in one hour; made by
@@ -65,7 +66,8 @@ pub struct WaitedLock {
     pub longest: Duration,
 }
 
-/// Counts refusals and long waits by name.
+/// The refusals and longest waits of a [`Locks`](crate::Locks), by hour and name, and the number of
+/// refusals by class. Shared by all clones.
 #[derive(Debug)]
 pub(crate) struct Heat {
     began: Instant,
@@ -74,8 +76,9 @@ pub(crate) struct Heat {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The hours with refusals or long waits, newest last.
+    /// The hours with refusals or long waits, newest last, at most [`HOURS`].
     hours: VecDeque<Hour>,
+    /// The number of refused requests for each class, since the creation of the [`Heat`].
     refused_by_class: BTreeMap<Arc<str>, u64>,
     full: Full,
 }
@@ -84,7 +87,9 @@ struct Table {
 struct Hour {
     /// The number of whole hours from the creation of the [`Heat`] to the beginning of this hour.
     number: u64,
+    /// The number of refused requests for each name in this hour.
     refused: Counts,
+    /// The longest wait for each name in this hour, for at most [`SHOWN`] names.
     waited: HashMap<LockName, Duration>,
 }
 
@@ -99,10 +104,11 @@ struct Full {
 /// The content of a warning about full queues.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FullQueues {
-    /// The name whose queue was full most often, and how often it was full.
+    /// The name whose queue was full most often since the previous warning, and how often it was
+    /// full.
     pub(crate) lock: LockName,
     pub(crate) times: u64,
-    /// The number of refusals by full queues, over all names.
+    /// The number of refusals by full queues since the previous warning, over all names.
     pub(crate) all: u64,
     /// The time since the previous warning; `None` for the first.
     pub(crate) within: Option<Duration>,
@@ -117,8 +123,9 @@ impl Heat {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a refused request for the name and the class. Returns the content of a warning if the
-    /// queue was full and a warning is due.
+    /// Counts a refused request for the name and the class. `cause` is the reason, such as
+    /// `queue_full`. A refusal during an outage is counted for the class only. Returns the content
+    /// of a warning if the queue was full and the last warning is at least a minute ago.
     pub(crate) fn refused(
         &self,
         lock: &LockName,
@@ -138,7 +145,8 @@ impl Heat {
         if cause == "queue_full" { table.full.add(lock, now) } else { None }
     }
 
-    /// Records a finished wait for the name, unless it is too short to be shown.
+    /// Records a wait that has ended, if it is at least [`SHORTEST`] and its name is among the
+    /// [`SHOWN`] names with the longest waits in this hour.
     pub(crate) fn waited(&self, lock: &LockName, waited: Duration) {
         if waited < SHORTEST {
             return;
@@ -230,7 +238,7 @@ impl Full {
     }
 }
 
-/// The number of refusals for each name, limited to the most refused names.
+/// The number of refusals for each name, for at most [`COUNTED`] names.
 #[derive(Debug, Default)]
 struct Counts(HashMap<LockName, u64>);
 

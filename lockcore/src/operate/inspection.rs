@@ -8,21 +8,23 @@ use proto::{Demand, FencingToken, Inspection, Label, Member, Party};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInspection {
-    /// The holders, sorted by the end of their leases: either one lock, or reads and permits. On a
-    /// [quorum](crate::guide::quorum), the holders at the first primary in the list come first,
-    /// then holders known only to other primaries.
+    /// The holders, sorted by the end of their leases, earliest first: either one lock, or reads
+    /// and permits. On a [quorum](crate::guide::quorum), the holders at the first primary in the
+    /// list come first, then holders known only to other primaries.
     pub holders: Vec<Participant>,
     /// The waiters in queue order, the next to be granted first; on a quorum, the waiters at the
     /// first primary in the list. Waiters whose process has been silent for 15 s are left out.
     pub waiters: Vec<Participant>,
-    /// The number of holders, including holders not shown. Expired reads and permits are included
-    /// until another request needs them.
+    /// The number of all holders, even if [`holders`](Self::holders) contains only a part. Expired
+    /// reads and permits are included until a request needs the room.
     pub holding: u64,
-    /// The number of waiters, including waiters not shown. Waiters whose process has ended are
-    /// included until a command on the lock removes them.
+    /// The number of all waiters, even if [`waiters`](Self::waiters) contains only a part. Waiters
+    /// whose process has ended are included until a command on the lock removes them.
     pub waiting: u64,
-    /// The fencing token shared by the holders. `None` for a lock, because only its holder knows
-    /// the token, unless JVMs share the queue; `None` on a quorum.
+    /// The fencing token that the present reads share. `None` if no reads are held, because the
+    /// server does not store the tokens of locks, and permits have no token. With
+    /// [`redisson_peers`](crate::LocksBuilder::redisson_peers), the last token of the lock. `None`
+    /// on a quorum.
     pub token: Option<FencingToken>,
 }
 

@@ -8,7 +8,8 @@ use futures_util::future::join_all;
 use crate::api::locks::Locks;
 use crate::operate::hottest::{Heat, HotHour};
 
-/// The maximum number of nodes in a call of [`Locks::processes`].
+/// The maximum number of nodes in a call of [`Locks::processes`], beyond which further nodes are
+/// left out.
 const MOST: usize = 256;
 
 impl Locks {
@@ -47,15 +48,15 @@ impl Locks {
         &self.backend.observer().heat
     }
 
-    /// Returns the process, as `host:pid`, of each of these
-    /// [nodes](crate::operate::Participant::node). Labels, which requests can set, do not change
-    /// it. For operators.
+    /// Returns the process, as `host:pid`, for each of these [node
+    /// ids](crate::operate::Participant::node). For operators, because a
+    /// [label](crate::LockRequest::label) may be set to another text than the process.
     ///
     /// A node publishes its process once it has held or waited for a second, and every 20 s while
     /// it does; the record expires after a minute. Left out are nodes without a record, nodes whose
-    /// user lacks the [right](crate::guide::redis), nodes whose server does not respond, and all
-    /// but the first 256. The in-memory store has no records: all nodes run in this process. On a
-    /// [quorum](crate::guide::quorum), all reachable primaries are queried.
+    /// Redis user lacks the [right](crate::guide::redis) to publish it, nodes whose server does not
+    /// respond, and all but the first 256. The in-memory store has no records: all nodes run in
+    /// this process. On a [quorum](crate::guide::quorum), all reachable primaries are queried.
     ///
     /// [`redact_names`](crate::LocksBuilder::redact_names) applies to lock names, not to host
     /// names. Escape control characters before printing: any client with the right may have written

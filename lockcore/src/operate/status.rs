@@ -17,11 +17,12 @@ pub struct Status {
     /// The state of the connection on which messages about grants arrive. On a Redis Cluster and on
     /// a quorum, it is up under the same conditions as for commands.
     pub subscription: Connection,
-    /// The number of acquisitions without an outcome yet.
+    /// The number of acquisitions in progress, from the first poll until the lock is granted or the
+    /// acquisition fails.
     pub waiting: usize,
     /// The number of holds whose guard is not yet dropped.
     pub holding: usize,
-    /// The number of holds that end and waiters that leave, until the server has confirmed it; on a
+    /// The number of ended holds and cancelled waits that the server has not yet confirmed; on a
     /// quorum, over all primaries.
     pub releasing: usize,
     /// The number of times that a waiter lost its queue position, for example by a failover, since
@@ -84,9 +85,9 @@ pub enum Connection {
 }
 
 impl Connection {
-    /// Returns the state that `link` shows now. Borrows it only during this call: a borrowed state
-    /// cannot change, and the task that changes it may hold a mutex needed for the rest of the
-    /// status.
+    /// Returns the present state of `link`. The borrow of `link` ends before this returns. A longer
+    /// borrow could deadlock: it blocks the task that changes the state, and this task may hold a
+    /// mutex that the caller needs for the rest of the status.
     pub(crate) fn of(link: &watch::Receiver<Link>) -> Self {
         match &*link.borrow() {
             Link::Up => Self::Up,

@@ -17,7 +17,7 @@ use crate::types::error::LockError;
 /// The maximum number of locks on a page, which are inspected concurrently.
 const PAGE: usize = 64;
 
-/// The number of holders, and of waiters, inspected per lock.
+/// The maximum number of holders, and of waiters, that a survey reads for each lock: one.
 const MOST: NonZeroU32 = NonZeroU32::MIN;
 
 /// A lock that is held or waited for; found by [`Locks::survey`].
@@ -96,8 +96,8 @@ impl Survey {
     ///
     /// # Errors
     /// [`LockError`] if a server does not respond. The next call continues after that page, or with
-    /// the next server. [`Denied`](LockErrorKind::Denied) if the user lacks the right `+scan`;
-    /// [`Unsupported`](LockErrorKind::Unsupported) with
+    /// the next server. [`Denied`](LockErrorKind::Denied) if the Redis user lacks the right
+    /// `+scan`; [`Unsupported`](LockErrorKind::Unsupported) with
     /// [`redisson_peers`](crate::LocksBuilder::redisson_peers), because the keys of unnamed JVM
     /// locks cannot be distinguished from other programs' keys.
     ///
@@ -130,7 +130,8 @@ impl Survey {
         page.map(Some)
     }
 
-    /// Continues with the next server.
+    /// Ends the search of the first server, so that the next call begins at the next server, with
+    /// cursor 0.
     fn search_next(&mut self) {
         self.cursor = 0;
         self.searches.pop_front();
