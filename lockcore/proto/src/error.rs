@@ -38,7 +38,8 @@ pub enum LockErrorKind {
     Denied,
     /// The server's memory is full, so no lock can be acquired. Releases and renewals still work.
     OutOfMemory,
-    /// A Redis key of the lock contains data of another program. The data was not changed.
+    /// A Redis key of the lock contains data of another program or of another version of the
+    /// protocol. The data was not changed.
     WrongType,
     /// The server, or this kind of `Locks`, does not support the request.
     ///
@@ -78,7 +79,8 @@ impl LockErrorKind {
                 "the lock store's memory is full: raise maxmemory or free some; holds can still be released"
             }
             Self::WrongType => {
-                "a lock key belongs to another program: use a namespace or another name"
+                "a lock key belongs to another program or to another version of lockcore: use a \
+                 namespace or another name, or stop the processes of one version"
             }
             Self::Unsupported => "not supported here",
             Self::Lost => "the hold is lost: it ended before it was released",

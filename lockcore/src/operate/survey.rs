@@ -44,6 +44,8 @@ pub struct Survey {
     names: Vec<LockName>,
     /// All names found so far, to return each once: a server may return a key twice.
     found: HashSet<LockName>,
+    /// The names skipped so far.
+    unreadable: u64,
 }
 
 impl Locks {
@@ -77,6 +79,7 @@ impl Locks {
             cursor: 0,
             names: Vec::new(),
             found: HashSet::new(),
+            unreadable: 0,
         }
     }
 }
@@ -91,8 +94,8 @@ impl Survey {
     /// is returned once; locks that become busy or free meanwhile may be left out. The names found
     /// are kept until the survey is dropped.
     ///
-    /// On a Redis Cluster, the servers are searched in turn. Keys of other programs are skipped,
-    /// even if named like a lock key.
+    /// On a Redis Cluster, the servers are searched in turn. Keys of other programs are skipped; if
+    /// named like a lock key, they count as [`unreadable`](Self::unreadable).
     ///
     /// # Errors
     /// [`LockError`] if a server does not respond. The next call continues after that page, or with
@@ -126,8 +129,19 @@ impl Survey {
         let page = self.names[rest..].iter().map(|name| self.locks.look_at(name.clone()));
         let page = join_all(page).await;
         self.names.truncate(rest);
+        let is_unreadable = |look: &Result<_, LockError>| {
+            look.as_ref().is_err_and(|error| error.kind() == LockErrorKind::WrongType)
+        };
+        let (unreadable, page): (Vec<_>, Vec<_>) = page.into_iter().partition(is_unreadable);
+        self.unreadable += unreadable.len() as u64;
         let page: Result<Vec<_>, _> = page.into_iter().filter_map(Result::transpose).collect();
         page.map(Some)
+    }
+
+    /// Returns the number of names skipped so far: their keys belong to another program, or to
+    /// processes with another version of lockcore.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
     }
 
     /// Ends the search of the first server, so that the next call begins at the next server, with
@@ -139,8 +153,7 @@ impl Survey {
 }
 
 impl Locks {
-    /// Inspects the lock with this name. Returns `Ok(None)` if it is free, or if the key belongs to
-    /// another program.
+    /// Inspects the lock with this name. Returns `Ok(None)` if it is free.
     async fn look_at(&self, name: LockName) -> Result<Option<BusyLock>, LockError> {
         let is_redacted = self.backend.node().settings.redact_names;
         let lock = (!is_redacted).then(|| name.as_str().to_owned());
@@ -152,7 +165,6 @@ impl Locks {
         {
             Ok(Answer::Inspected(inspection)) => LockInspection::new(inspection),
             Ok(_) => return Err(LockError::new(LockErrorKind::Protocol)),
-            Err(error) if error.kind() == LockErrorKind::WrongType => return Ok(None),
             Err(error) => return Err(error),
         };
         let is_busy = !inspection.holders.is_empty() || inspection.waiting > 0;

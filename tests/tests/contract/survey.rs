@@ -210,6 +210,9 @@ async fn keys_of_other_programs_and_lock_keys_that_are_free_are_no_locks_of_a_su
     let before: usize = redis.ask(&cmd("DBSIZE")).await;
     assert_eq!(names(&locks).await, ["mine"]);
     assert_eq!(redis.ask::<usize>(&cmd("DBSIZE")).await, before, "nothing was taken away");
+    let mut survey = locks.survey();
+    assert_eq!(all(&mut survey).await.len(), 1);
+    assert_eq!(survey.unreadable(), 5, "text, empty, parts, bytes, beside");
 
     // A lock key of ours counts even if another program has removed its expiry.
     redis.ask::<()>(cmd("PERSIST").arg(lock_key("mine"))).await;
