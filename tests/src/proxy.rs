@@ -6,6 +6,7 @@ mod fault;
 mod frames;
 mod gates;
 mod listener;
+mod next_version;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use crate::Port;
 use fault::Action;
 pub use fault::{Fault, Request};
 use listener::Listener;
+use next_version::NextVersion;
 use shared::{Shared, lock};
 
 /// The bound of an action that takes no time, such as closing a socket.
@@ -78,6 +80,17 @@ impl Proxy {
     /// Starts a proxy to the server, which need not be up.
     #[must_use]
     pub fn start(server: SocketAddr) -> Self {
+        Self::start_as(None, server)
+    }
+
+    /// Starts a proxy whose clients are nodes of the next version of the protocol: they write and
+    /// read `~3` where this version has `~2`, in scripts as well.
+    #[must_use]
+    pub fn start_next_version(server: SocketAddr) -> Self {
+        Self::start_as(Some(NextVersion::default()), server)
+    }
+
+    fn start_as(version: Option<NextVersion>, server: SocketAddr) -> Self {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("proxy")
@@ -86,7 +99,7 @@ impl Proxy {
             .expect("a thread can be started");
         let proxy = Self {
             port: Port::free(),
-            shared: Arc::new(Shared::new(server)),
+            shared: Arc::new(Shared::new(server, version)),
             listener: Mutex::new(None),
             runtime: Some(runtime),
         };

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::Flow;
 use super::fault::{Action, Fault, Request};
 use super::frames::Frames;
+use super::next_version::NextVersion;
 use super::shared::{Shared, lock};
 use crate::resp;
 
@@ -100,8 +101,11 @@ impl Connection {
         mut server: OwnedWriteHalf,
     ) -> End {
         let mut frames = Frames::new(client);
-        while let Some(frame) = frames.next().await {
+        while let Some(mut frame) = frames.next().await {
             let request = Request::new(resp::arguments(&frame));
+            if let Some(version) = &shared.version {
+                frame = version.request(&request, frame);
+            }
             if ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"].iter().any(|name| request.is(name)) {
                 self.subscribed.store(true, Ordering::SeqCst);
             }
@@ -160,7 +164,10 @@ impl Connection {
         mut client: OwnedWriteHalf,
     ) -> End {
         let mut frames = Frames::new(server);
-        while let Some(frame) = frames.next().await {
+        while let Some(mut frame) = frames.next().await {
+            if shared.version.is_some() {
+                frame = NextVersion::reply(frame);
+            }
             if !self.subscribed() && !resp::is_push(&frame) {
                 let next = lock(&self.unanswered).pop_front().unwrap_or_default();
                 let Unanswered { fault, copy } = next;

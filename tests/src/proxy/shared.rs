@@ -9,11 +9,13 @@ use super::Connections;
 use super::connection::Connection;
 use super::fault::{Action, Fault, Request};
 use super::gates::Gates;
+use super::next_version::NextVersion;
 
 /// The server, the waiting faults, and the open connections.
 pub(super) struct Shared {
     pub(super) server: SocketAddr,
     pub(super) gates: Gates,
+    pub(super) version: Option<NextVersion>,
     /// The number of requests passed on.
     pub(super) requests: AtomicU64,
     /// The number of replies and messages passed on.
@@ -27,9 +29,10 @@ pub(super) struct Shared {
 type Armed = (Fault, Box<dyn Fn(&Request) -> bool + Send>);
 
 impl Shared {
-    pub(super) fn new(server: SocketAddr) -> Self {
+    pub(super) fn new(server: SocketAddr, version: Option<NextVersion>) -> Self {
         Self {
             server,
+            version,
             gates: Gates::default(),
             requests: AtomicU64::new(0),
             replies: AtomicU64::new(0),

@@ -30,6 +30,7 @@ mod memory_full;
 mod moving;
 mod named;
 mod naming;
+mod next_version;
 mod on_its_way;
 mod persisted;
 mod pool;
