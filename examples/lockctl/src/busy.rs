@@ -16,6 +16,8 @@ pub(crate) struct Look {
     pub(crate) locks: Vec<BusyLock>,
     /// True if there are more locks than a survey includes.
     pub(crate) is_cut: bool,
+    /// The number of names whose keys belong to another program, or to another version of lockcore.
+    pub(crate) unreadable: u64,
     /// The first error of a server. If there is one, some or all locks are missing.
     pub(crate) trouble: Option<LockError>,
     /// The duration of a ping to the server; `None` if it failed.
@@ -39,7 +41,8 @@ impl Look {
             }
         };
         let (took, at) = (Duration::ZERO, began);
-        let mut look = Self { locks: Vec::new(), is_cut: false, trouble, ping, took, at };
+        let (is_cut, unreadable) = (false, 0);
+        let mut look = Self { locks: Vec::new(), is_cut, unreadable, trouble, ping, took, at };
         let mut survey = locks.survey();
         while errors > 0 {
             match survey.next_page().await {
@@ -58,6 +61,7 @@ impl Look {
                 break;
             }
         }
+        look.unreadable = survey.unreadable();
         look.took = began.elapsed();
         look.at = Instant::now();
         look

@@ -13,7 +13,8 @@ pub(crate) const OK: u8 = 0;
 pub(crate) const FAILED: u8 = 1;
 /// Bad usage.
 pub(crate) const USAGE: u8 = 64;
-/// Redis is unavailable, or refuses to serve.
+/// Redis is unavailable or refuses to serve, or the key belongs to another program or another
+/// version of lockcore.
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The hold was lost while the command ran.
 pub(crate) const LOST: u8 = 74;

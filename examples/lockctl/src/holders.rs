@@ -52,6 +52,15 @@ pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure
     if look.is_cut {
         exit::warn(&format!("only the first {} locks are shown: there are more", look.locks.len()));
     }
+    if look.unreadable > 0 {
+        exit::warn(&format!(
+            "{} of another program or another version of lockcore not shown: name them to see why",
+            match look.unreadable {
+                1 => "1 lock key".to_owned(),
+                number => format!("{number} lock keys"),
+            }
+        ));
+    }
     match look.trouble {
         None => Ok(exit::OK),
         Some(error) => Err(Failure::new(exit::code(error.kind()), format!("--all: {error}"))),

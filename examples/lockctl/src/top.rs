@@ -173,6 +173,7 @@ mod tests {
         Look {
             locks: Vec::new(),
             is_cut: false,
+            unreadable: 0,
             trouble: None,
             ping: None,
             took,

@@ -30,6 +30,8 @@ struct Line<'a> {
     waiting: u64,
     /// True if there are more locks than `busy`.
     is_cut: bool,
+    /// The number of lock keys of another program or another version of lockcore, not shown.
+    unreadable: u64,
     /// Why some or all locks are missing.
     error: Option<String>,
     /// The first locks, in the requested order.
@@ -71,6 +73,7 @@ fn line(look: &Look, processes: &Processes) -> Result<String, Failure> {
         busy: look.locks.len(),
         waiting: look.waiting(),
         is_cut: look.is_cut,
+        unreadable: look.unreadable,
         error: look.trouble.as_ref().map(|error| text::without_passwords(&error.to_string())),
         locks: look.locks.iter().take(LOCKS).map(|lock| shown(lock, processes)).collect(),
     })

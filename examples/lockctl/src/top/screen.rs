@@ -51,7 +51,11 @@ fn draw_list(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, bo
     let (busy, waiting, order) = (look.locks.len(), look.waiting(), view.order.title());
     let more = if look.is_cut { ", and there are more" } else { "" };
     let locks = if busy == 1 { "lock" } else { "locks" };
-    let line = format!("{busy} busy {locks}{more}, {waiting} waiting; {order} first");
+    let unreadable = match look.unreadable {
+        0 => String::new(),
+        number => format!("; {number} unreadable"),
+    };
+    let line = format!("{busy} busy {locks}{more}, {waiting} waiting{unreadable}; {order} first");
     frame.render_widget(Line::from(line).bold(), title);
     let last = Some((look.at, look.ping));
     frame.render_widget(state_line(view.trouble.as_deref(), last, now), state);

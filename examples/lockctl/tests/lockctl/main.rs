@@ -5,6 +5,7 @@ mod command;
 mod common;
 mod holders;
 mod lost;
+mod next_version;
 mod quorum;
 mod shown;
 mod signals;
