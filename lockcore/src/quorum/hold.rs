@@ -311,8 +311,13 @@ impl SharedHold {
 
     async fn until_lost(&self) {
         let (mut view, last) = (self.primaries().view.subscribe(), self.last);
-        while !self.is_lost() {
+        loop {
+            // Before the check: if a hold ends in between, either the check or the hold's future
+            // reports it. The primaries are on other threads.
             let mut changes = self.losses();
+            if self.is_lost() {
+                return;
+            }
             changes.push(Box::pin(self.gained.notified()));
             changes.push(Box::pin(self.lost.cancelled()));
             tokio::select! {

@@ -8,11 +8,13 @@ mod zones;
 use std::time::Duration;
 
 use proto::LockErrorKind;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::network::{MAX_LEASE, Network};
 use crate::api::guard::LockGuard;
 use crate::api::locks::Locks;
+use crate::store::memory::MemoryStore;
 use crate::types::hold_state::HoldState;
 
 fn ms(ms: u64) -> Duration {
@@ -489,4 +491,23 @@ async fn an_inspection_tells_at_how_many_primaries_the_process_of_a_holder_holds
     sleep(ms(1_500)).await;
     assert_eq!(held(&network).await, (1, 3), "one of them is not reached");
     drop(guard);
+}
+
+// The primaries are on other threads: the hold may end at the second and the third while the loss
+// at the first is handled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_at_all_primaries_at_the_same_moment_is_reported() {
+    let stores = [(); 3].map(|()| MemoryStore::new());
+    let [holder, operator] =
+        [(); 2].map(|()| Locks::builder().on_memory_quorum(&stores).expect("3 stores"));
+    for round in 0..2_000 {
+        let guard = holder.lock("k").await.expect("free soon");
+        let lost = guard.cancellation_token();
+        let (operator, runtime) = (operator.clone(), Handle::current());
+        let force = async move { operator.force_release("k").await };
+        let forced = std::thread::spawn(move || runtime.block_on(force));
+        let reported = timeout(ms(10_000), lost.cancelled()).await;
+        assert!(reported.is_ok(), "the loss in round {round} is not reported");
+        assert!(forced.join().expect("no panic").expect("each primary responds"));
+    }
 }
