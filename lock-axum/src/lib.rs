@@ -23,16 +23,18 @@
 //!
 //! // While this handler runs, no other request for the same order runs, on any machine.
 //! async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, StatusCode> {
-//!     let parameters = [order.fencing_token().into(), order.id];
+//!     let hold = [order.fencing_token().into(), order.id];
 //!     // First raise the row's token: from now on, no earlier holder can write.
-//!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", parameters).await?;
-//!     // Now read the row, and do the work. Then write, if the row still has this hold's token.
-//!     execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", parameters).await?;
+//!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await?;
+//!     // Now read the row, and do the work.
+//!     // Then write, if the row still has this hold's token.
+//!     execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await?;
 //!     Ok("paid")
 //! }
 //!
 //! # async fn execute(_sql: &str, _parameters: [i64; 2]) -> Result<(), StatusCode> { Ok(()) }
-//! let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
+//! // For locks on Redis, end with `.connect("redis://127.0.0.1/").await?`.
+//! let locks = Locks::builder().namespace("shop").in_memory()?;
 //! let app = Router::new()
 //!     .route("/orders/{id}/pay", post(pay))
 //!     .layer(LockScopeLayer::new(locks));

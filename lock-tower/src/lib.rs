@@ -17,24 +17,30 @@
 //! use lockcore::Locks;
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
 //!
-//! async fn pay<B>(request: Request<B>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
-//!     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
+//! async fn pay<B>(
+//!     request: Request<B>,
+//! ) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
+//!     let lock: &LockHandle = request.extensions().get().expect("the layer put it there");
 //!     let hold = [lock.fencing_token().into(), 42];
 //!     // First raise the row's token: from now on, no earlier holder can write.
 //!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await;
-//!     // Now read the row, and do the work. Then write, if the row still has this hold's token.
-//!     let rows = execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await;
+//!     // Now read the row, and do the work.
+//!     // Then write, if the row still has this hold's token.
+//!     let update = "UPDATE orders SET paid = true WHERE id = $2 AND token = $1";
+//!     let rows = execute(update, hold).await;
 //!     // If no row changed, a later holder exists.
 //!     Ok(Response::new(Full::from(format!("{rows} paid"))))
 //! }
 //! # async fn execute(_sql: &str, _parameters: [i64; 2]) -> u64 { 1 }
 //!
-//! let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
+//! // For locks on Redis, end with `.connect("redis://127.0.0.1/").await?`.
+//! let locks = Locks::builder().namespace("shop").in_memory()?;
 //! let service = ServiceBuilder::new()
 //!     .layer(HttpLockLayer::new(locks, ByPath::new()))
 //!     .service(service_fn(pay));
 //!
-//! let response = service.oneshot(Request::post("/orders/42/pay").body(String::new()).unwrap()).await?;
+//! let request = Request::post("/orders/42/pay").body(String::new())?;
+//! let response = service.oneshot(request).await?;
 //! assert_eq!(response.status(), 200);
 //! # Ok(())
 //! # }

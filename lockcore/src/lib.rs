@@ -35,7 +35,7 @@
 //!
 //! # Where to go from here
 //!
-//! | | |
+//! | topic | page |
 //! |---|---|
 //! | Which lock do I need? | [`guide::choosing`] |
 //! | How do I name a lock? | [`guide::keys`] |
