@@ -218,8 +218,9 @@ impl Primaries {
         self.view.borrow().servers[at]
     }
 
-    /// Returns the index of the primary at which to queue first for this lock, instead of the
-    /// lowest. `None` if the lock has no lead, or if the lead is unreachable.
+    /// Returns the lead of this lock: the index of the primary at which this process queues first,
+    /// because a crowd of other processes' requests waits there. `None` if this process queues at
+    /// the lowest reachable primary first, because the lock has no lead or the lead is unreachable.
     fn lead(&self, lock: &LockName) -> Option<usize> {
         let lead = self.leads.borrow().get(lock).copied();
         lead.filter(|at| self.server(*at).is_some())
@@ -236,7 +237,9 @@ impl Primaries {
         });
     }
 
-    /// Removes the lead of this lock, if it is the primary at index `at`.
+    /// Removes the lead of this lock if it is the primary at index `at`, so that requests queue at
+    /// the lowest reachable primary first again. Called if the lock was free at that primary, or if
+    /// a request there failed.
     fn follow_no_lead(&self, lock: &LockName, at: usize) {
         self.leads
             .send_if_modified(|leads| leads.get(lock) == Some(&at) && leads.remove(lock).is_some());

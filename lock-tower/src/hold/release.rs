@@ -10,16 +10,18 @@ use pin_project::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-/// How long the response waits for the release. After that it is sent, and the release continues in
-/// the background.
+/// Maximum time for which a response waits for the release of the request's locks. After it the
+/// response is sent, and the release continues in the background.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// Whether all locks of a layer were held until their release.
+/// Whether a request held all locks of a layer until they were released. If not, another request
+/// for the same key may have run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lasted {
-    /// As far as the store reports, all locks were held until their release.
+    /// No lock was reported as lost before its release. A release that failed or is still running
+    /// counts as held.
     ToTheEnd,
-    /// At least one lock had been lost before its release.
+    /// At least one lock was lost before its release, for example because its lease had expired.
     NotToTheEnd,
 }
 

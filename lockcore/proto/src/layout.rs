@@ -184,8 +184,8 @@ pub trait Layout: fmt::Debug + Send + Sync {
 pub struct Circumstances<'a> {
     /// The node that sent the command.
     pub node: &'a NodeId,
-    /// Returns true if the node with this id would receive a message. Waiters of other nodes are
-    /// skipped.
+    /// Returns true if the node with this id is subscribed, so that it would receive a message.
+    /// Waiters of nodes that are not subscribed are skipped, because they would miss the grant.
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The store's time, in µs since the epoch.
     pub now_us: u64,

@@ -69,7 +69,8 @@ pub(crate) fn attempt_at(now_us: u64) -> u64 {
     now_us.saturating_sub(FROM_US).min(1 << 50)
 }
 
-/// The maximum number of members in a batch.
+/// The maximum number of members in a batch, which is one hold shared by consecutive waiters of a
+/// node.
 pub const MAX_BATCH: usize = 64;
 
 /// Whether a member is granted the lock alone or together with other members of its node.
@@ -86,15 +87,16 @@ pub enum Service {
 }
 
 impl Service {
-    /// Creates the service in a batch of up to `limit` members. A limit of 0 or 1 means alone;
-    /// limits above [`MAX_BATCH`] are reduced to it.
+    /// Creates the service of a member that may be granted the lock in a batch, together with up to
+    /// `limit` - 1 other waiters of its node. A limit of 0 or 1 gives [`Alone`](Self::Alone); a
+    /// limit above [`MAX_BATCH`] is reduced to `MAX_BATCH`.
     pub fn in_batch(limit: usize) -> Self {
         let limit = NonZeroU8::new(limit.min(MAX_BATCH) as u8).filter(|limit| limit.get() > 1);
         limit.map_or(Self::Alone, Self::Batch)
     }
 
-    /// Returns the service as it is written behind the demand in a member's text: a slash and the
-    /// batch limit, or two empty parts if the member is served alone.
+    /// Returns the two parts of a member's text that state the service: a slash, and the batch
+    /// limit or 0 for [`Newest`](Self::Newest). Both parts are empty for [`Alone`](Self::Alone).
     fn text(self, digits: &mut itoa::Buffer) -> [&str; 2] {
         match self {
             Self::Alone => ["", ""],
@@ -103,8 +105,8 @@ impl Service {
         }
     }
 
-    /// Parses the part of a member's text behind [`SERVED`]. Returns `None` if it is no valid
-    /// service.
+    /// Parses the end of a member's text, behind [`SERVED`]: the batch limit, or 0 for
+    /// [`Newest`](Self::Newest). Returns `None` for any other text.
     fn parse(text: &str) -> Option<Self> {
         if text == "0" {
             return Some(Self::Newest);

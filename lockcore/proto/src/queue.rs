@@ -67,36 +67,38 @@ pub struct QueueState {
     pub tombstones: SortedSet<Member>,
 }
 
-/// The members of a node that were skipped because the node was not connected. They keep their
-/// scores.
+/// The waiters of a node that were taken out of the queue without an answer, because the node was
+/// not connected or the hold of its batch ended without a release. A touch by the node puts them
+/// back at their old scores, or scores at the queue's front for a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SetAside {
     /// The skipped members, ordered by score.
     pub members: SortedSet<Member>,
-    /// The time when the skipped members are forgotten, in ms since the epoch.
+    /// The time when the skipped members are forgotten unless they return, in ms since the epoch.
     pub ends_ms: u64,
 }
 
-/// A message that a command sends to one node.
+/// A message to one node about its waiters or holds, which a command publishes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// Waiting members of the node were granted the lock.
+    /// Waiters of the node were granted the lock, each with a separate hold.
     Grants {
         /// The node that receives the message.
         node: NodeId,
-        /// The fencing token shared by these holds.
+        /// The fencing token shared by the holds in `grants`.
         token: FencingToken,
         /// The id of each granted member, with the milliseconds until its hold expires unless
         /// renewed.
         grants: Vec<(u64, u64)>,
     },
-    /// Waiting members of the node were granted a single hold as a batch.
+    /// Consecutive waiters of the node were granted the lock as a batch: one exclusive hold, which
+    /// they use one after the other.
     Batch {
         /// The node that receives the message.
         node: NodeId,
         /// The first member's fencing token. Each later member has the next number.
         token: FencingToken,
-        /// Milliseconds until the hold expires, unless it is renewed.
+        /// Milliseconds until the batch's hold expires, unless it is renewed.
         left_ms: u64,
         /// The ids of the batch members, in the order in which they are served.
         numbers: Vec<u64>,
@@ -109,8 +111,9 @@ pub enum Message {
         /// The ids of the members that lost their holds.
         numbers: Vec<u64>,
     },
-    /// Waiting members were removed from the queue in favour of a newer member. The message is sent
-    /// even if the node itself sent the command.
+    /// Waiters of the node were removed from the queue, because a newer member replaces them
+    /// ([`KeepNewest`](crate::WhenBusy::KeepNewest)). The message is sent even if the node itself
+    /// sent the command.
     Superseded {
         /// The node that receives the message.
         node: NodeId,

@@ -30,11 +30,12 @@ use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::{Acquired, Answer, Answers, Command, Topology};
 
-/// A function that turns the text of a server error in a reply into a [`StoreError`], for this
-/// layout.
+/// A function that turns the text of a server error in a script's reply into a [`StoreError`]. The
+/// layout names the key that the error is about.
 pub type OfError = fn(&str, &dyn Layout) -> StoreError;
 
-/// Writes the commands of a node as script calls, and parses the replies.
+/// Translates between a node and Redis servers: writes the node's commands as script calls, and
+/// parses the servers' replies and messages.
 #[derive(Debug, Clone)]
 pub struct Wire {
     /// The node that sends the commands.

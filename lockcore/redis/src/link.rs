@@ -437,9 +437,9 @@ impl SharedLink {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the connection if it is open. If it was found closed, it will be replaced, and
-    /// `None` is returned: the caller's request is not sent yet, and can wait for the next
-    /// connection.
+    /// Returns the connection for a request that is about to be sent; `None` if the link is closed
+    /// or the connection is broken. A newly found break is reported to the supervisor task, which
+    /// opens another connection.
     fn usable(&self) -> Option<Sender> {
         if self.closed.is_cancelled() {
             return None;

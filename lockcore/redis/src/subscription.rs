@@ -132,8 +132,8 @@ impl Subscription {
         Ok(Self { state, reopen })
     }
 
-    /// Returns true if the subscription is connected, as far as known from the last PING or
-    /// message.
+    /// Returns true if the subscription is connected. If the server falls silent without closing
+    /// the connection, this is noticed when the next PING, sent every 5 s, has no reply in time.
     pub fn is_up(&self) -> bool {
         self.state.is_up()
     }
@@ -143,8 +143,9 @@ impl Subscription {
         self.state.outage()
     }
 
-    /// Closes and reopens the subscription. Called if the command server does not count the
-    /// subscription, so that its messages would not arrive.
+    /// Has the subscription closed and opened again. Call it if the server that runs the commands
+    /// reports no subscriber for the channel, because the messages from that server would not
+    /// arrive.
     pub fn reopen(&self) {
         self.reopen.notify_one();
     }

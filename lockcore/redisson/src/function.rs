@@ -168,7 +168,8 @@ impl std::fmt::Debug for Call<'_> {
 }
 
 impl LockState {
-    /// Returns true if none of the lock's keys exists.
+    /// Returns true if the lock has no key on the server: it is free, nobody waits, and no token is
+    /// stored.
     pub fn is_empty(&self) -> bool {
         self.hold.is_none()
             && self.token.is_none()
@@ -201,8 +202,8 @@ impl LockState {
         self.settle();
     }
 
-    /// Clears the expiry of keys without content, because Redis deletes a key once it is empty.
-    /// Called after each removal.
+    /// Forgets the expiry of the queue's and the liveness keys once they are empty, because Redis
+    /// deletes an empty key with its TTL. Called after each removal of a waiter.
     fn settle(&mut self) {
         if self.queue.is_empty() && self.deadlines.is_empty() {
             self.queue_expires_ms = None;

@@ -93,24 +93,29 @@ struct Hour {
     waited: HashMap<LockName, Duration>,
 }
 
-/// The refusals by full queues since the last warning.
+/// The refusals by full queues since the last warning about them, which is logged at most once a
+/// minute.
 #[derive(Debug, Default)]
 struct Full {
+    /// When the last warning was logged; `None` before the first warning.
     warned: Option<Instant>,
+    /// The number of refusals of all names since then.
     times: u64,
+    /// The refusals of each name since then.
     names: Counts,
 }
 
 /// The content of a warning about full queues.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FullQueues {
-    /// The name whose queue was full most often since the previous warning, and how often it was
-    /// full.
+    /// The lock whose queue was full most often since the previous warning.
     pub(crate) lock: LockName,
+    /// The number of refusals by the full queue of `lock` since the previous warning; may be too high
+    /// if more than [`COUNTED`] queues were full.
     pub(crate) times: u64,
-    /// The number of refusals by full queues since the previous warning, over all names.
+    /// The number of refusals by the full queues of all locks since the previous warning.
     pub(crate) all: u64,
-    /// The time since the previous warning; `None` for the first.
+    /// The time from the previous warning to this one; `None` for the first warning.
     pub(crate) within: Option<Duration>,
 }
 

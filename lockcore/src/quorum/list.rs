@@ -87,8 +87,9 @@ impl Quorum {
         Self::read(url.as_ref()).unwrap_or_else(|| Err(not_valid()))
     }
 
-    /// Creates a quorum from a URL, as [`from_url`](Self::from_url). Returns `None` if the URL has
-    /// another scheme.
+    /// Creates a quorum from a `redis+quorum://` or `rediss+quorum://` URL. Returns `None` if the
+    /// URL has another scheme, so that other kinds of URL can be tried, and an error if the rest of
+    /// the URL is invalid.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
         let servers = ServersUrl::read(url, "quorum", PORT)?;
         Some(servers.and_then(Self::of).ok_or_else(not_valid))

@@ -4,26 +4,28 @@ use std::time::Duration;
 
 use proto::ConfigError;
 
-/// How a write is confirmed, and the longest time for it. Without a confirmation, a write counts
-/// once its server has answered.
+/// The confirmation required for each grant and renewal, set by `require_replicas` or
+/// `require_fsync`. Without one, a write is relied on once its server has replied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Confirmation {
     pub(crate) by: ConfirmedBy,
+    /// Maximum time for which WAIT or WAITAOF waits for the copies.
     pub(crate) timeout: Duration,
 }
 
-/// The copies needed for a write in addition to the memory of its server.
+/// Which copies of a write must exist before the node relies on it, besides the copy in its
+/// server's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConfirmedBy {
-    /// Copies in the memory of this number of replicas, confirmed by WAIT.
+    /// Copies in the memory of this many replicas, confirmed by the Redis command WAIT.
     Replicas(u32),
-    /// Copies on the disk of the server and on the disks of this number of replicas, confirmed by
-    /// WAITAOF.
+    /// Copies on the server's disk and on the disks of this many replicas, confirmed by the Redis
+    /// command WAITAOF.
     Fsync { replicas: u32 },
 }
 
 impl Confirmation {
-    /// Returns the builder option's name that requires this confirmation.
+    /// Returns the name of the builder option that requires this confirmation, for error messages.
     pub(crate) fn option(&self) -> &'static str {
         match self.by {
             ConfirmedBy::Replicas(_) => "require_replicas",
@@ -31,13 +33,14 @@ impl Confirmation {
         }
     }
 
-    /// Returns the error for a store or a server that cannot confirm writes so. `range` is the
-    /// required state of the option, with the reason.
+    /// Creates the error for a configuration, store or server that cannot be used with this
+    /// confirmation. `range` says how the builder option must be set, with the reason.
     pub(crate) fn refused(&self, range: &'static str) -> ConfigError {
         ConfigError::new(self.option(), "set", range)
     }
 
-    /// Returns an error if a write to a slow disk could last longer than a third of the lease.
+    /// Fails if writes wait for the disk and [`timeout`](Self::timeout) is a third of the lease or
+    /// more, because holds are renewed after a third of the lease.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), ConfigError> {
         match self.by {
             ConfirmedBy::Fsync { .. } if self.timeout >= lease / 3 => {
@@ -51,8 +54,9 @@ impl Confirmation {
         }
     }
 
-    /// Returns an error for a request whose caller continues without the lock while the store is
-    /// unreachable, if writes wait for the disk.
+    /// Fails if writes wait for the disk and the request is refused during an outage so that its
+    /// caller can continue without the lock (`leave_in_outage`). With a slow disk, callers would
+    /// continue though the lock is held.
     pub(crate) fn check_outage(&self, leaves_in_outage: bool) -> Result<(), ConfigError> {
         match self.by {
             ConfirmedBy::Fsync { .. } if leaves_in_outage => {
@@ -64,8 +68,9 @@ impl Confirmation {
         }
     }
 
-    /// Returns the oldest server version, major and minor, that has the command to confirm writes,
-    /// and the command's name. `None` if all supported versions have it.
+    /// Returns the minimum server version (major, minor) that has the command for this
+    /// confirmation, and the command's name. `None` if all supported server versions have the
+    /// command.
     #[cfg(feature = "redis")]
     pub(crate) fn needs(&self) -> Option<((u32, u32), &'static str)> {
         match self.by {
@@ -74,8 +79,9 @@ impl Confirmation {
         }
     }
 
-    /// Returns an error for connections that the user's own client or pool opens, if writes wait
-    /// for the disk. Their timeouts may be shorter than the disk takes.
+    /// Fails if writes wait for the disk and the application's own client or pool opens the
+    /// connections (`are_of_user`), because their timeouts may be shorter than a write to the disk
+    /// takes.
     #[cfg(feature = "redis")]
     pub(crate) fn check_connections(&self, are_of_user: bool) -> Result<(), ConfigError> {
         match self.by {

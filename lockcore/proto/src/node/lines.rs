@@ -40,14 +40,17 @@ pub(super) fn weight(members: &[Member]) -> usize {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Starts a recheck: all local queues are touched, because messages may have been missed.
-    /// Queues that are touched before their turn are skipped.
+    /// Starts a recheck: schedules a touch for each lock with waiters of this node, because
+    /// messages from the server may have been missed. [`recheck_on`](Self::recheck_on) does the
+    /// work, and skips locks that are touched before their turn.
     pub(super) fn check_lines(&mut self) {
         self.recheck = Some((Bound::Unbounded, self.now));
     }
 
-    /// Continues the recheck: schedules touches for a bounded number of queues. Each touch is sent
-    /// when its lane has room. Returns the unused part of `budget`.
+    /// Continues a recheck, which finds grants whose messages were missed: schedules an immediate
+    /// touch for the waiters of the next locks. At most [`MADE_DUE`] locks, and at most `budget`,
+    /// are examined in a call. Returns the unused part of `budget`; does nothing if no recheck is
+    /// under way.
     pub(super) fn recheck_on(&mut self, budget: usize) -> usize {
         let Some((mut from, since)) = self.recheck.take() else { return budget };
         for left in (budget.saturating_sub(MADE_DUE)..budget).rev() {

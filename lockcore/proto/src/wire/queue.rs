@@ -12,12 +12,12 @@ use crate::name::LockName;
 use crate::token::FencingToken;
 use crate::{Acquired, Answer, Command, Mode, Released, Reply, Topology};
 
-/// The number of keys passed to a script. Scripts derive the names of all other keys from the lock
-/// key.
+/// The number of keys passed to a script that may issue a token: the lock key and the token
+/// counter. Scripts derive the names of all other keys from the lock key.
 const KEYS: usize = 2;
 
-/// Returns true if the command concerns a single exclusive hold, so that its script mostly reads
-/// only the lock key.
+/// Returns true if the command acquires, renews or releases a single exclusive hold, so that the
+/// shorter script is enough, which usually reads only the lock key.
 fn is_whole(command: &Command) -> bool {
     match command {
         Command::Release { member } => member.demand() == Demand::EXCLUSIVE,
@@ -31,8 +31,9 @@ fn is_whole(command: &Command) -> bool {
     }
 }
 
-/// Returns true if the acquire is for a member with `KeepNewest`, which is never acquired together
-/// with others.
+/// Returns true if `members` is a single member with [`KeepNewest`](crate::WhenBusy::KeepNewest),
+/// which replaces older waiters of the same kind. Such a member is never acquired together with
+/// others, and needs a separate script.
 fn keeps_newest(members: &[Member]) -> bool {
     matches!(members, [one] if one.keeps_newest())
 }

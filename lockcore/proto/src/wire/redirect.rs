@@ -8,15 +8,17 @@ use super::call::Commands;
 use crate::Command;
 use crate::error::StoreError;
 
-/// The pause before a command is first sent again to a migrating slot. A slot migrates within
-/// milliseconds.
+/// The pause before a command is first sent again, after a refusal because its slot is migrating. A
+/// slot migrates within milliseconds.
 const FIRST: Duration = Duration::from_millis(5);
-/// The maximum pause. Each pause is twice as long as the previous one until then.
+/// The maximum pause before a command is sent again. Each pause is twice as long as the previous
+/// pause, up to this maximum.
 const LONGEST: Duration = Duration::from_millis(100);
-/// How long a command is sent again to a migrating slot. After this time the node retries by
-/// itself, because all locks share the room for requests in flight.
+/// Maximum time, since a command was first sent, in which it is sent again while its slot is
+/// migrating. After it the command fails, and the node's own retries follow. The time is short
+/// because a refused command occupies room for requests in flight, which all locks share.
 const LIMIT: Duration = Duration::from_millis(250);
-/// Maximum number of redirects that a command follows.
+/// Maximum number of `MOVED` redirects that a command follows before it fails.
 const MAX_MOVES: u32 = 5;
 
 /// The address of a server.
@@ -91,8 +93,9 @@ pub enum Step {
     End,
 }
 
-/// The route of a command through the servers of a Cluster. Its duration and the number of
-/// redirects are limited.
+/// Decides where a command is sent after each refusal by a Cluster server. The command fails at the
+/// sixth `MOVED` redirect, if no server has the slot, or if its slot is still migrating 250 ms
+/// after the command was first sent.
 #[derive(Debug, Clone)]
 pub struct Route {
     /// True if the command may run on the target server of a slot migration.
@@ -103,14 +106,15 @@ pub struct Route {
 }
 
 impl Route {
-    /// Creates the route for a command with this request timeout. It does not go to the target
-    /// server of a slot migration.
+    /// Creates the route of a command that must not run on the target server of a slot migration.
+    /// While its slot is migrating, the command is sent again until 250 ms after it was first sent,
+    /// or until `request_timeout` after it if that is shorter.
     pub fn new(request_timeout: Duration) -> Self {
         Self { may_ask: false, pause: FIRST, until: LIMIT.min(request_timeout), moves: 0 }
     }
 
-    /// Creates the route for these commands. Only renewals may go to the target server of a slot
-    /// migration.
+    /// Creates the route of these commands, which is as in [`new`](Self::new) except for renewals:
+    /// they may also run on the target server of a slot migration.
     pub fn of(commands: &Commands<'_>, request_timeout: Duration) -> Self {
         // Other commands could create a key there, which would stop the migration.
         let may_ask = matches!(commands, [(_, Command::Renew { .. }), ..]);

@@ -1,4 +1,4 @@
-//! Runs any command on a lock's state.
+//! Runs any command on a lock's state, as the scripts do on the server.
 
 use proto::NodeId;
 
@@ -6,8 +6,8 @@ use super::Message;
 use super::{Answer, Call, Command, LockState, Renewed};
 
 impl LockState {
-    /// Runs a command on the lock, and returns the answer. Messages that it publishes are appended
-    /// to [`Call::messages`].
+    /// Runs a command on this lock's state as the scripts do on its Redis keys, and returns the
+    /// answer. The command's messages to nodes and JVM threads are appended to [`Call::messages`].
     pub fn step(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         match command {
             Command::Acquire { members, mode, queue_limit } => {
@@ -32,9 +32,10 @@ impl LockState {
     }
 }
 
-/// Runs a command from `node` at the server time `now_us`, in µs since the epoch. Returns the
-/// answer and the published messages. `connected` returns true if the node with this id would
-/// receive a message.
+/// Runs a command from `node` on a lock's state without JVM threads that are subscribed. Returns
+/// the answer to `node` and the published messages, in order. `now_us` is the server time in µs
+/// since the epoch. `connected` returns true if the node with this id would receive a message;
+/// other nodes are granted nothing.
 pub fn step(
     state: &mut LockState,
     connected: &dyn Fn(&str) -> bool,

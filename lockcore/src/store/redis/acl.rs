@@ -13,7 +13,8 @@ use super::run::Run as _;
 use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 
-/// A check on the user's rights, with the keys and channels that the rights must cover.
+/// A check of the Redis user's rights at connect, with the keys and channels that the rights must
+/// cover.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AclCheck<'a> {
     pub(crate) wire: &'a Wire,
@@ -22,14 +23,15 @@ pub(crate) struct AclCheck<'a> {
     pub(crate) namespace: Option<&'a str>,
     /// An otherwise unused lock name in the namespace, by which the rights are tried.
     pub(crate) probe: &'a LockName,
-    /// How writes are confirmed, because the command for this needs a right, too.
+    /// How writes are confirmed by replicas or the disk; `None` if they are not confirmed. If
+    /// WAITAOF confirms them, the user needs the right to send it.
     pub(crate) confirmation: Option<Confirmation>,
 }
 
-/// The optional rights that a user has. A plain lock works without any.
+/// The optional rights that the Redis user has. A lock without extra options needs none of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rights {
-    /// Rights to commands that the connections use if allowed.
+    /// The optional commands that the user may send on each connection.
     pub(crate) extras: Extras,
     /// True if the user may write the key that shows operators the node's process.
     pub(crate) node: bool,
@@ -45,7 +47,7 @@ struct RefusedRight {
     object: String,
 }
 
-/// Why a right was refused.
+/// The reason why the server refused a command in the check of the rights.
 enum Why {
     Denied(MissingRight),
     /// The server does not know the command.
@@ -53,8 +55,8 @@ enum Why {
 }
 
 impl AclCheck<'_> {
-    /// Returns the user's optional rights. Fails with the missing ACL rules if the user cannot
-    /// acquire locks, or with the missing commands if the server does not support them.
+    /// Returns the optional rights of the Redis user. Fails with the missing ACL rules if the user
+    /// cannot acquire locks, or with the missing commands if the server does not support them.
     pub(crate) async fn check(self, link: &CommandLink) -> Result<Rights, LockError> {
         let (refused, rights) = match self.ask(link, true).await {
             // The server checks a script's declared keys before running it.

@@ -294,7 +294,8 @@ impl Store for ClusterStore {
         all
     }
 
-    /// Returns a search for each primary that serves a slot now.
+    /// Returns a search for locks in use on each primary that serves a slot now. The searches find
+    /// only locks in `namespace`; all locks if it is `None`.
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
         let shards: Vec<_> = self.0.slots().serving().cloned().collect();
         shards.iter().flat_map(|shard| shard.store.searches(namespace)).collect()
