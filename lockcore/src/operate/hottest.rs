@@ -110,8 +110,8 @@ struct Full {
 pub(crate) struct FullQueues {
     /// The lock whose queue was full most often since the previous warning.
     pub(crate) lock: LockName,
-    /// The number of refusals by the full queue of `lock` since the previous warning; may be too high
-    /// if more than [`COUNTED`] queues were full.
+    /// The number of refusals by the full queue of `lock` since the previous warning; may be too
+    /// high if more than [`COUNTED`] queues were full.
     pub(crate) times: u64,
     /// The number of refusals by the full queues of all locks since the previous warning.
     pub(crate) all: u64,
