@@ -65,8 +65,8 @@ impl Locks {
     /// Returns the keys in the order in which to acquire the locks, each with its index in `keys`.
     /// Fails if there are no keys, more than 32 keys, or two keys of the same lock.
     fn sorted(&self, keys: Vec<LockKey>) -> Result<Vec<(LockKey, usize)>, LockError> {
-        let namespace = self.backend.node().settings.namespace.as_deref();
-        let mut names: Vec<_> = keys.iter().map(|key| key.clone().resolve(namespace)).collect();
+        let mut names: Vec<_> =
+            keys.iter().map(|key| key.clone().resolve(self.namespace())).collect();
         names.sort_unstable();
         let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
         if keys.is_empty() || keys.len() > MAX_KEYS || twice.is_some() {

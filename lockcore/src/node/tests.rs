@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use proto::Event;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::api::guard::LockGuard;
 use crate::api::locks::Locks;
+use crate::store::Listener;
 use crate::types::error::LockError;
 
 mod busy;
@@ -19,6 +21,13 @@ mod unheard;
 const SOON: Duration = Duration::from_secs(20);
 
 type Waiting = JoinHandle<Result<LockGuard, LockError>>;
+
+/// A listener that ignores all events.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn hear(&self, _event: Event) {}
+}
 
 /// Starts a waiter, and returns once it is the last of `length` waiters in the queue.
 async fn wait_as(length: usize, locks: &Locks, key: &str) -> Waiting {

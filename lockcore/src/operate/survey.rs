@@ -72,9 +72,8 @@ impl Locks {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
     pub fn survey(&self) -> Survey {
-        let namespace = self.backend.node().settings.namespace.as_deref();
         Survey {
-            searches: self.backend.node_to_ask().store.searches(namespace).into(),
+            searches: self.backend.node_to_ask().store.searches(self.namespace()).into(),
             locks: self.clone(),
             cursor: 0,
             names: Vec::new(),
@@ -155,8 +154,7 @@ impl Survey {
 impl Locks {
     /// Inspects the lock with this name. Returns `Ok(None)` if it is free.
     async fn look_at(&self, name: LockName) -> Result<Option<BusyLock>, LockError> {
-        let is_redacted = self.backend.node().settings.redact_names;
-        let lock = (!is_redacted).then(|| name.as_str().to_owned());
+        let lock = (!self.redacts_names()).then(|| name.as_str().to_owned());
         let inspection = match self
             .backend
             .node_to_ask()

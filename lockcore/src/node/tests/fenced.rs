@@ -4,14 +4,15 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use proto::node::{RequestGroup, Way};
-use proto::{Acquired, Answer, Answers, Command, Event, Link, Reply};
+use proto::{Acquired, Answer, Answers, Command, Link, Reply};
 use smallvec::smallvec;
 use tokio::sync::watch;
 
+use super::Deaf;
 use crate::api::builder::new_node;
 use crate::node::Inbox;
 use crate::store::memory::MemoryStore;
-use crate::store::{Listener, Store, StoreFuture, Then};
+use crate::store::{Store, StoreFuture, Then};
 
 /// A store with a fast path, which never replies by itself: the test does.
 #[derive(Clone, Debug)]
@@ -29,13 +30,6 @@ impl std::fmt::Debug for Sent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sent").finish_non_exhaustive()
     }
-}
-
-/// A listener that ignores all events.
-struct Deaf;
-
-impl Listener for Deaf {
-    fn hear(&self, _event: Event) {}
 }
 
 impl Store for Held {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use proto::node::RequestGroup;
-use proto::{Command, Event, Link};
+use proto::{Command, Link};
 use tokio::sync::{Notify, watch};
 
-use super::soon;
+use super::{Deaf, soon};
 use crate::api::builder::new_node;
 use crate::api::locks::Locks;
 use crate::node::Inbox;
 use crate::store::memory::MemoryStore;
-use crate::store::{Listener, Store, StoreFuture, Then};
+use crate::store::{Store, StoreFuture, Then};
 
 /// A store that runs the first renewal after the release, and replies to the renewal first.
 #[derive(Clone, Debug)]
@@ -34,13 +34,6 @@ impl Overtaking {
         let locks = Locks::builder().build(Arc::new(store.clone()), node, &Inbox::default());
         (store, locks)
     }
-}
-
-/// A listener that ignores all events.
-struct Deaf;
-
-impl Listener for Deaf {
-    fn hear(&self, _event: Event) {}
 }
 
 impl Store for Overtaking {
