@@ -340,32 +340,43 @@ impl SharedHold {
         join_all((0..self.primaries().members.len()).map(|at| self.heal_at(at))).await;
     }
 
-    /// Acquires the primary at index `at` whenever it is missing: soon, and then once per renewal
-    /// period.
+    /// Acquires the primary at index `at` whenever it is missing: soon after the grant, then once
+    /// per renewal period.
     async fn heal_at(&self, at: usize) {
+        let period = self.ascent.request.options.lease / 3;
         let mut pause = HOP;
         loop {
-            if let Some(server) = self.missing(at) {
+            if self.drop_lost(at) {
+                // Not acquired at once: a force release reaches the primaries one after another,
+                // and would be undone at the first before it reaches the last.
+                pause = period;
+            } else if let Some(server) = self.missing(at) {
                 self.gain(at, server).await;
             }
             sleep(pause).await;
-            pause = (pause * 2).min(self.ascent.request.options.lease / 3);
+            pause = (pause * 2).min(period);
         }
     }
 
-    /// Returns the server number of the primary at index `at` if it is reachable and not held;
-    /// otherwise `None`. Drops a hold that is lost there.
-    fn missing(&self, at: usize) -> Option<u64> {
-        let server = self.primaries().view.borrow().servers[at]?;
+    /// Drops the hold at the primary at index `at` if it is lost there, and returns true if so.
+    fn drop_lost(&self, at: usize) -> bool {
         let primary = &self.primaries().members[at];
         let mut state = self.state();
-        let State::Held(held) = &mut *state else { return None };
+        let State::Held(held) = &mut *state else { return false };
         let lost = held[at].take_if(|step| !primary.has(step));
-        let is_missing = held[at].is_none();
         drop(state);
-        // Outside the mutex: dropping a guard runs foreign code.
-        drop(lost);
-        is_missing.then_some(server)
+        // Dropped outside the mutex, because dropping a guard runs foreign code.
+        lost.is_some()
+    }
+
+    /// Returns the server number of the primary at index `at` if it is reachable and not held;
+    /// otherwise `None`.
+    fn missing(&self, at: usize) -> Option<u64> {
+        let server = self.primaries().view.borrow().servers[at]?;
+        match &*self.state() {
+            State::Held(held) => held[at].is_none().then_some(server),
+            State::Ended(_) => None,
+        }
     }
 
     /// Returns the request for a missing primary, or `None` if too little time remains for a lease.

@@ -77,6 +77,39 @@ async fn evict(network: &Network, primary: usize) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_force_release_that_reaches_one_primary_after_another_is_not_undone() {
+    // The pauses are shorter than a renewal period: the longest the primaries may be apart.
+    for (age, pauses) in [(50, [300, 1_250]), (1_000, [500, 500]), (20_000, [500, 500])] {
+        let mut network = Network::new(3, 24);
+        let process = network.start();
+        let guard = locked(&network, process).await;
+        sleep(ms(age)).await;
+        evict(&network, 0).await;
+        for (primary, pause) in [1, 2].into_iter().zip(pauses) {
+            sleep(ms(pause)).await;
+            evict(&network, primary).await;
+        }
+        sleep(ms(1)).await;
+        assert!(guard.is_lost(), "after {age} ms");
+        sleep(MAX_LEASE).await;
+        assert!(held_at(&network).await.is_empty(), "after {age} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_primary_that_lost_the_hold_is_acquired_again_within_two_renewal_periods() {
+    let mut network = Network::new(3, 25);
+    let process = network.start();
+    let guard = locked(&network, process).await;
+    sleep(ms(20_000)).await;
+    evict(&network, 0).await;
+    assert_eq!(held_at(&network).await, [1, 2]);
+    sleep(MAX_LEASE * 2 / 3 + ms(100)).await;
+    assert_eq!(held_at(&network).await, [0, 1, 2]);
+    guard.release().await.expect("held");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_fixed_lease_is_had_at_all_primaries_and_ends_when_it_did_before() {
     let mut network = Network::new(3, 21);
     let (one, other) = (network.start(), network.start());
