@@ -33,8 +33,8 @@ use crate::rejection::LockedBodyRejection;
 /// }
 /// ```
 ///
-/// `M` is the lock mode: exclusive by default, or read, write or permit, as in
-/// [`ReadLocked`](crate::ReadLocked).
+/// `M` is the lock mode: by default the mode set in the [`Keys`](crate::Keys), exclusive if none is
+/// set. For the other modes, see [`mode`](crate::mode).
 #[derive(Debug)]
 pub struct LockedBody<K: Lockable, E, M: Mode<K> = AsKeys> {
     /// The lock, and the extractor `K` that named it.

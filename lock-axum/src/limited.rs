@@ -31,9 +31,8 @@ use crate::lockable::Lockable;
 /// }
 /// ```
 ///
-/// All requests for a name should have the same limit, because each request is compared only with
-/// its own limit. A request is granted a permit if the permits in use and the new permit together
-/// do not exceed the limit.
+/// A request is granted a permit if, with this permit, no more permits are in use than the
+/// request's own limit allows. So all requests for a name should have the same limit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not define a permit limit",
     label = "not `Limited`",

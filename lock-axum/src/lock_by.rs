@@ -170,8 +170,8 @@ impl<F, T, S> fmt::Debug for LockBy<F, T, S> {
     }
 }
 
-/// A service that acquires the lock of each request before it calls the inner service. Created by
-/// [`LockBy`]. It is always ready, because the inner service is polled for readiness only once the
+/// A service that acquires the lock of each request, and then calls the inner service. Created by
+/// [`LockBy`]. This service is always ready: it polls the inner service for readiness only once the
 /// lock is held.
 pub struct LockByService<I, F, T, S> {
     inner: I,
@@ -216,8 +216,8 @@ where
     }
 }
 
-/// Acquires the locks for `keys`, and inserts the last lock's handle into the request extensions,
-/// where handlers extract it as `Extension<LockHandle>`.
+/// Acquires the locks for `keys`. Inserts the handle of the last lock, in sorted order of the
+/// names, into the request extensions, where handlers extract it as `Extension<LockHandle>`.
 async fn lock(parts: &mut Parts, keys: Keys) -> Result<(), LockError> {
     let locks = RequestLocks::of(&parts.extensions)?;
     let handles = locks.lock(keys).await?;

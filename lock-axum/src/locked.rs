@@ -50,8 +50,9 @@ pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
     source: E,
     /// The handles of the locks named by `E`, sorted by lock name; never empty.
     handles: Vec<LockHandle>,
-    /// All locks of the request, including the locks of other extractors and layers, which
-    /// [`detach`](Self::detach) keeps. Also has the layer's settings for error responses.
+    /// Access to all locks of the request, also from other extractors and layers:
+    /// [`detach`](Self::detach) runs its future under all of them. Also turns errors into refusals
+    /// of the layer.
     locks: RequestLocks,
     mode: PhantomData<fn() -> M>,
 }
@@ -156,8 +157,8 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         self.handles.last().expect("at least one")
     }
 
-    /// Returns the handles of all locks, sorted by name. There are several if `E` names several
-    /// locks, such as a tuple.
+    /// Returns the handles of all locks named by `E`, sorted by lock name. There are several if `E`
+    /// names several locks, for example if `E` is a tuple.
     pub fn handles(&self) -> &[LockHandle] {
         &self.handles
     }
@@ -182,9 +183,9 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         self.handles.iter().any(LockHandle::is_lost)
     }
 
-    /// Completes when one of the locks is lost. Locks that are released first are not reported.
-    /// Useful only under [`OnLost::Continue`](crate::OnLost::Continue), because otherwise the layer
-    /// drops the handler when a lock is lost.
+    /// Completes when a lock is lost. The release of a lock does not count as a loss. Useful only
+    /// under [`OnLost::Continue`](crate::OnLost::Continue), because otherwise the layer drops the
+    /// handler when a lock is lost.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.

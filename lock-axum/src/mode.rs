@@ -5,22 +5,23 @@ use lock_tower::Keys;
 use crate::limited::Limited;
 use crate::lockable::Lockable;
 
-/// A marker for the lock mode of [`Locked`](crate::Locked): the mode that the extractor sets in its
-/// [`Keys`], exclusive by default.
+/// A marker for the lock mode of a plain [`Locked`](crate::Locked): the mode set in the [`Keys`]
+/// that the [`Lockable`] returns, exclusive if none is set.
 #[derive(Debug, Clone, Copy)]
 pub enum AsKeys {}
 
-/// A marker for the lock mode of [`ReadLocked`](crate::ReadLocked): shared with other reads.
+/// A marker for the lock mode of [`ReadLocked`](crate::ReadLocked): a read lock, which is shared
+/// with other reads.
 #[derive(Debug, Clone, Copy)]
 pub enum Read {}
 
-/// A marker for the lock mode of [`WriteLocked`](crate::WriteLocked): excludes reads, permits and
-/// other locks.
+/// A marker for the lock mode of [`WriteLocked`](crate::WriteLocked): the exclusive lock, which
+/// excludes all other locks, reads and permits with the same name.
 #[derive(Debug, Clone, Copy)]
 pub enum Write {}
 
-/// A marker for the lock mode of [`PermitLocked`](crate::PermitLocked): one permit, while at most
-/// [`permit_limit`](Limited::permit_limit) are in use.
+/// A marker for the lock mode of [`PermitLocked`](crate::PermitLocked): a single permit. At most
+/// [`permit_limit`](Limited::permit_limit) permits of a name are in use at a time.
 #[derive(Debug, Clone, Copy)]
 pub enum Permit {}
 

@@ -11,8 +11,8 @@ use lockcore::{FencingToken, LockGuard};
 use crate::lockable::Lockable;
 use crate::rejection::LockedRejection;
 
-/// An extractor that acquires the lock named by `E`, and holds it until dropped: for a WebSocket or
-/// a task that outlives the response.
+/// An extractor that acquires the lock named by `E`, and holds it until the `OwnedLock` is dropped.
+/// Use it for work that outlives the response, such as a WebSocket or a task.
 ///
 /// **An `OwnedLock` is a guard in an argument.** An `async fn` keeps it until it returns, or moves
 /// it elsewhere. A closure drops an unused argument *before* its body runs. For a lock for the
@@ -53,8 +53,8 @@ impl<E: Lockable> OwnedLock<E> {
         &self.source
     }
 
-    /// Returns the guards, sorted by lock name. There are several if `E` names several locks, such
-    /// as a tuple.
+    /// Returns the guards of all locks named by `E`, sorted by lock name. There are several if `E`
+    /// names several locks, for example if `E` is a tuple.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
