@@ -41,28 +41,30 @@ pub(crate) struct AcquireKeys {
     /// `None` without a deadline.
     deadline: Option<Instant>,
     /// When the wait for the first key began; `None` before. The maximum wait is measured from this
-    /// time, because it covers all keys together.
+    /// time, because all keys share it.
     began: Option<Instant>,
-    /// The registry of the locks that outer layers have acquired for the request, to be shared
-    /// instead of acquired again; `None` if there is no such layer.
+    /// The registry of the locks that the request has acquired before. Such a lock is shared
+    /// instead of acquired again. `None` if there is no registry yet.
     holds: Option<Arc<HoldRegistry>>,
-    /// The request's slot among the waiting requests on the same HTTP/2 connection; `None` if the
-    /// connection is unknown or not shared, so that no limit applies.
+    /// Counts this request among the waiting requests on the same connection, whose number is
+    /// limited. `None` if the connection is unknown, or carries a single request at a time
+    /// (HTTP/1).
     place: Option<Place>,
     acquired: AcquiredKeys,
-    /// The key that `acquire` waits for; `None` while `acquire` is `None`.
+    /// The key that `acquire` waits for, with the demand; `None` if no acquire is running.
     current: Option<KeyDemand>,
     #[pin]
     acquire: Option<Acquire>,
     /// The number of waiters ahead when the request was queued; for several locks, the largest.
     /// `None` if the request was never queued.
     position: Option<u64>,
-    /// For each acquired lock, a future that completes when the lock is lost. Polled while the
-    /// request waits for the next lock.
+    /// For each lock in `acquired`, a future that completes when this lock is lost. Added and
+    /// polled only while the request waits for a further lock.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-/// The locks acquired so far. As an iterator, removes the locks in the order of acquisition.
+/// The locks that an [`AcquireKeys`] has acquired so far. Iterating takes the locks out, in the
+/// order of acquisition.
 #[derive(Default)]
 pub(crate) struct AcquiredKeys {
     /// The first lock. It has a separate field because most requests acquire a single lock, which
@@ -99,9 +101,9 @@ impl Iterator for AcquiredKeys {
 }
 
 impl AcquireKeys {
-    /// Creates the future that acquires the keys of `asked`. Options that are unset in `asked` come
-    /// from the layer's `config`. A lock that `holds` contains already is shared instead of
-    /// acquired again. `place` limits how many requests on the connection wait.
+    /// Creates the future that acquires the keys of `asked`. Options that are unset there come from
+    /// the layer's `config`. `holds` contains the locks that the request has acquired before, to be
+    /// shared instead of acquired again. `place` limits the waiting requests on the connection.
     pub(crate) fn new(
         asked: Resolved,
         config: &Arc<Config>,
@@ -138,15 +140,15 @@ impl AcquireKeys {
         self.position
     }
 
-    /// Returns the registry of the request's locks that an outer layer has made, or a new registry
-    /// if there is none.
+    /// Returns the registry of the request's locks: the registry passed to [`new`](Self::new), or a
+    /// new registry if there was none.
     pub(crate) fn holds(&self) -> Arc<HoldRegistry> {
         self.holds.clone().unwrap_or_default()
     }
 
-    /// Waits until all keys are locked, and returns them with their guards. Earlier locks are held
-    /// while the request waits for later locks. If an earlier lock is lost meanwhile, the request
-    /// is refused, unless the layer is set to [`OnLost::Continue`].
+    /// Acquires the keys in order, and returns all locks once the last is granted. Earlier locks
+    /// are held while the request waits for later locks. If an earlier lock is lost meanwhile, the
+    /// request is refused, unless the layer is set to [`OnLost::Continue`].
     pub(crate) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -217,8 +219,8 @@ impl AcquireKeys {
     }
 }
 
-/// Returns true if one of the `acquired` locks is lost. Otherwise the task of `cx` is woken at the
-/// next loss. `losses` contains a future for each watched lock, and is extended by the new locks.
+/// Returns true if any of the `acquired` locks is lost. Otherwise wakes the task of `cx` at the
+/// next loss. For this, adds a future to `losses` for each lock that is not watched yet.
 fn is_one_lost(
     acquired: &AcquiredKeys,
     losses: &mut Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -230,14 +232,13 @@ fn is_one_lost(
 }
 
 /// Returns another guard on a lock that the request already holds, if this lock has the key of
-/// `want` and permits everything that `want` demands. Returns `Ok(None)` if the request does not
-/// hold the key.
+/// `want` and covers the demand of `want`. Returns `Ok(None)` if the request does not hold the key.
 ///
 /// # Errors
-/// A clash if the request holds the key with a demand that does not include the demand of `want`,
-/// such as a read when `want` is exclusive. Otherwise the request would wait for itself, or similar
-/// requests for each other: ten requests that each hold one of ten permits, and each need one more.
-/// `Lost` if the lock was lost.
+/// A clash if the request holds the key with a demand that does not cover the demand of `want`, for
+/// example a read when `want` is exclusive. Without this error the request would wait for itself,
+/// or similar requests for each other: ten requests that each hold a permit, out of ten, and each
+/// need another. `Lost` if the lock was lost.
 fn shared(
     holds: Option<&Arc<HoldRegistry>>,
     locks: &Locks,
@@ -260,8 +261,8 @@ fn shared(
     }
 }
 
-/// Returns the part of the maximum `wait` that is left for the next key. `began` is when the wait
-/// for the first key began. The first call sets it, and returns the whole `wait`.
+/// Returns how much of the maximum `wait` is left for the next key. `began` is the time at which
+/// the wait for the first key began. The first call sets it, and returns the whole `wait`.
 fn remaining(wait: Duration, began: &mut Option<Instant>) -> Duration {
     match began {
         Some(began) => wait.saturating_sub(began.elapsed()),

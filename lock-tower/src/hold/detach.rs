@@ -11,9 +11,9 @@ use crate::hold::loss::Loss;
 use crate::hold::registry::HoldRegistry;
 use crate::refusal::LockError;
 
-/// Keeps a lock held for detached work, which may outlive the layer's future. The lock is released
-/// when the layer and all keepers of the lock are gone, or when the handler releases it early.
-/// Until then every [`LockHandle`] for the lock reports it as held.
+/// Keeps a lock held for detached work: a future in a separate task, which may outlive the request.
+/// The lock is released once the layer and all keepers have let go of it, or when the handler
+/// releases it early.
 #[derive(Debug)]
 struct Keeper(LockHandle);
 
@@ -23,7 +23,7 @@ impl Drop for Keeper {
     }
 }
 
-/// The keepers of all locks under which detached work runs, one for each lock.
+/// The keepers of all locks under which detached work runs: one for each lock.
 pub(crate) struct Keepers(Vec<Keeper>);
 
 impl Keepers {
@@ -37,8 +37,8 @@ impl Keepers {
         keepers.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Keeps all locks of the request held until the returned value is dropped. Skips released
-    /// locks, and lost locks under [`OnLost::Continue`], because the work may go on without them.
+    /// Keeps all locks of the request held until the returned value is dropped. Skips locks without
+    /// which the work may run: released locks, and lost locks under [`OnLost::Continue`].
     ///
     /// # Errors
     /// `Lost` if a lock under [`OnLost::Stop`] was lost. Then no lock is kept.
@@ -51,7 +51,7 @@ impl Keepers {
     }
 }
 
-/// A future to be run in a separate task, and the keepers of the locks under which it runs.
+/// A future to be run in a separate task, and the keepers of its locks.
 pub(crate) struct Detached<F> {
     /// Declared first, so that it is dropped before the locks are released.
     future: F,
@@ -79,8 +79,8 @@ impl<F: Future> Detached<F> {
     }
 }
 
-/// Runs `future` in a separate task that keeps the locks of `keepers`, and returns the output.
-/// Never completes if the runtime shuts down first.
+/// Runs `future` in a separate task under the locks of `keepers`, and returns the output. Never
+/// completes if the runtime shuts down first.
 ///
 /// # Errors
 /// `Lost` if `future` was stopped because a lock was lost.

@@ -51,7 +51,7 @@ impl LockHandle {
         &self.request
     }
 
-    /// Returns the record of this lock, with the guard and the key.
+    /// Returns the registry's record of this lock, which contains the guard and the key.
     pub(crate) fn held(&self) -> &HoldRecord {
         self.request.record_at(&self.location)
     }
@@ -61,9 +61,9 @@ impl LockHandle {
         self.held().key.given()
     }
 
-    /// Returns the fencing token of this lock. Store it with the protected data before you read
-    /// them, and write only while it is still stored there. The token is higher than the tokens of
-    /// all earlier holders, except in the cases listed in
+    /// Returns the fencing token of this lock. Store it with the protected data before you read the
+    /// data, and write only while this token is still stored there. The token is higher than the
+    /// tokens of all earlier holders, except in the cases listed in
     /// [`guide::fencing`](lockcore::guide::fencing). Concurrent reads share a token.
     ///
     /// Permits have no fencing token, because several are held at the same time. The method then
@@ -88,8 +88,8 @@ impl LockHandle {
     /// now, or had already been released.
     ///
     /// The lock stays held while other guards exist: from an outer layer with the same key, or from
-    /// [`reenter`](Self::reenter). Detached work does not keep it. After the release, the layer no
-    /// longer stops the handler if the lock is lost.
+    /// [`reenter`](Self::reenter). Detached work does not prevent the release. After the release,
+    /// the layer no longer stops the handler if the lock is lost.
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if the lock was lost before: the handler's work may
@@ -164,8 +164,8 @@ impl LockHandle {
 
     /// Returns the handle of the lock that the same request acquired before this lock: in an outer
     /// layer, for the previous key of a tuple, or earlier through the same
-    /// [`RequestLocks`](crate::RequestLocks). Returns `None` for the request's first lock. Released
-    /// locks may be skipped.
+    /// [`RequestLocks`](crate::RequestLocks). Returns `None` for the request's first lock. A
+    /// released lock may be skipped, and the handle is then of an even earlier lock.
     pub fn outer(&self) -> Option<LockHandle> {
         self.before().last()
     }

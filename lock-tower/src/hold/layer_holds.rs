@@ -14,8 +14,8 @@ use crate::hold::release::Releasing;
 use crate::hold::request_log::RequestLog;
 use crate::refusal::LockError;
 
-/// The locks that one layer keeps for a request, and the log of the request. Empty for a request
-/// that passes without a lock.
+/// The locks that a layer keeps for a single request, and the request's log. Both are empty for a
+/// request that passes without a lock.
 ///
 /// Dropping this value releases the locks in the background, also while unwinding.
 #[derive(Default)]
@@ -56,15 +56,17 @@ impl LayerHolds {
         handle
     }
 
-    /// Ends the time during which extractors and handlers can acquire locks for this layer. Later
-    /// attempts are refused. Takes over the log that the registry kept until now.
+    /// Closes the scope of a `LockScopeLayer`, so that extractors and handlers can no longer
+    /// acquire locks for this layer. Takes over the scope's log from the registry. Does nothing for
+    /// other layers.
     pub(crate) fn close(mut self) -> Self {
         let log = self.holds.as_ref().and_then(|holds| holds.close_scope(self.layer));
         self.log = self.log.take().or(log);
         self
     }
 
-    /// Returns the log of the request. The first call starts the measurement of the wait.
+    /// Returns the log of the request. The first call creates the log, and the request's wait is
+    /// measured from then on.
     pub(crate) fn log(&mut self) -> &mut RequestLog {
         self.log.get_or_insert_with(RequestLog::begin)
     }
@@ -81,23 +83,24 @@ impl LayerHolds {
         self.log.iter_mut().for_each(|log| log.end(refusal));
     }
 
-    /// Returns true if a lock of this layer has not been released.
+    /// Returns true if at least one lock of this layer has not been released.
     pub(crate) fn has_holds(&self) -> bool {
         self.any(|held| !held.is_released())
     }
 
-    /// Returns true if this layer alone keeps a lock, without another guard or detached work, so
-    /// that the lock becomes free when the layer releases it.
+    /// Returns true if at least one lock of this layer is kept by the layer alone, without another
+    /// guard or detached work. Such a lock becomes free when the layer releases it.
     pub(crate) fn is_only_keeper(&self) -> bool {
         self.any(HoldRecord::ends_with_its_layer)
     }
 
-    /// Returns true if a lock of this layer was lost, and the layer is set to [`OnLost::Stop`].
+    /// Returns true if the layer must stop the work: a lock of this layer was lost, and the layer
+    /// is set to [`OnLost::Stop`].
     pub(crate) fn stops(&self) -> bool {
         self.stops_on_loss() && self.any(HoldRecord::is_lost)
     }
 
-    /// Returns true if the layer is set to stop work when a lock is lost.
+    /// Returns true if the layer is set to [`OnLost::Stop`].
     pub(crate) fn stops_on_loss(&self) -> bool {
         self.config.as_ref().is_some_and(|config| config.on_lost == OnLost::Stop)
     }
@@ -106,19 +109,19 @@ impl LayerHolds {
         self.holds.as_ref().is_some_and(|holds| holds.count(self.layer, is) > 0)
     }
 
-    /// Returns a future that completes when a lock of this layer is lost, and arranges that the
-    /// task of `cx` is woken when a lock is added. Returns `None` if the layer does not stop work
-    /// at a loss, or if the caller already watches all locks. `is_first` is true if the caller
-    /// watches no lock yet.
+    /// Returns a future that completes when a lock of this layer is lost. Called whenever the work
+    /// is pending; `is_first` is true if the caller has no such future yet. Returns `None` if the
+    /// caller's future already watches all locks, or if the layer continues after a loss. Also
+    /// arranges that a lock added later wakes the task of `cx`.
     pub(crate) fn watch(&self, is_first: bool, cx: &Context<'_>) -> Option<Loss> {
         let holds = self.holds.as_ref().filter(|_| self.stops_on_loss())?;
         let is_unwatched = holds.is_unwatched(self.layer, is_first, cx);
         is_unwatched.then(|| Loss::of_layer(holds, self.layer))
     }
 
-    /// Begins to release all locks of this layer, and returns a future that completes at the end of
-    /// the release. Returns `None` if the response does not wait for the release: under
-    /// `release_in_background`, or if the request has no locks.
+    /// Begins to release all locks of this layer, and returns a future that completes once they are
+    /// released. Returns `None` if the response does not wait for this: under
+    /// `release_in_background`, or if the request passed without a lock.
     pub(crate) fn release(&mut self) -> Option<Releasing> {
         let guards = self.holds.take()?.remove_layer(self.layer);
         let is_awaited = !self.config.as_ref()?.release_in_background;

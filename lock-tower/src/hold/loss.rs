@@ -12,14 +12,14 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::hold::handle::LockHandle;
 use crate::hold::registry::HoldRegistry;
 
-/// Completes when one of the watched locks is lost. Never completes for a lock that was released
-/// first.
+/// A future that completes when any of the watched locks is lost. A lock that is released first no
+/// longer counts.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Loss {
     #[pin]
     first: Option<Watch>,
-    /// The watches of all locks after the first. Each is in a box, at the cost of an allocation,
+    /// The watches of all locks after the first. Each costs an allocation, which is acceptable
     /// because requests with several keys are rare.
     rest: Vec<Pin<Box<Watch>>>,
 }
@@ -33,7 +33,7 @@ struct Watch {
 }
 
 impl Loss {
-    /// Creates a future for the loss of a lock of these handles. Released locks are not watched.
+    /// Watches the locks of these handles, except for locks that are already released.
     pub(crate) fn new(handles: impl Iterator<Item = LockHandle>) -> Self {
         let mut watches = handles.filter_map(|handle| {
             let lost = handle.held().with_guard(LockGuard::lost_owned).ok()?;
@@ -42,7 +42,7 @@ impl Loss {
         Self { first: watches.next(), rest: watches.map(Box::pin).collect() }
     }
 
-    /// Creates a future for the loss of a lock that the layer with the number `layer` releases.
+    /// Watches the locks in `holds` that the layer with the number `layer` releases.
     pub(crate) fn of_layer(holds: &Arc<HoldRegistry>, layer: usize) -> Self {
         Self::new(LockHandle::all(holds).filter(|handle| handle.held().layer == layer))
     }

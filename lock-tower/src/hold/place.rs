@@ -1,4 +1,4 @@
-//! The slots of the waiting requests on a connection.
+//! The number of waiting requests on a connection, and the limit for it.
 
 use std::fmt;
 use std::future::Future;
@@ -11,12 +11,12 @@ use lockcore::Acquire;
 
 use crate::refusal::LockError;
 
-/// The number of requests that wait for a lock, counted over one connection and shared by these
+/// The number of requests on a connection that wait for a lock, shared by the connection and these
 /// requests.
 pub(crate) type Waiters = Arc<AtomicUsize>;
 
-/// A request's slot among the waiting requests on its connection. It is occupied once the request
-/// is queued, and free again when this value is dropped.
+/// Counts a request among the waiting requests on its connection, from the time at which the
+/// request is queued until this value is dropped.
 pub(crate) struct Place {
     waiters: Waiters,
     /// The maximum number of requests on the connection that may wait at the same time.
@@ -33,9 +33,9 @@ impl Place {
         Self { waiters, limit, queued: None, is_counted: false }
     }
 
-    /// Adds the request to `waiters` once `acquire` is queued on the store. There is no success
-    /// value: the result is pending while the request may wait, and ready with the refusal if the
-    /// connection's limit was already reached.
+    /// Counts the request once `acquire` is queued on the store. Pending while the request may
+    /// wait. Ready with the refusal if the limit of waiting requests was already reached. There is
+    /// no success value.
     pub(crate) fn poll(&mut self, acquire: &Acquire, cx: &mut Context<'_>) -> Poll<LockError> {
         if self.is_counted {
             return Poll::Pending;
@@ -53,8 +53,8 @@ impl Place {
         }
     }
 
-    /// Stops watching an acquire that has completed, so that the next acquire of the request can be
-    /// watched. The slot stays occupied.
+    /// Stops watching an acquire that has completed, so that the request's next acquire can be
+    /// watched. The request stays counted.
     pub(crate) fn end_acquire(&mut self) {
         self.queued = None;
     }

@@ -12,7 +12,7 @@ use crate::hold::guard::Granted;
 use crate::key::KeyDemand;
 use crate::refusal::LockError;
 
-/// A lock that a request holds or has released, shared by the layer, the handles and detached work.
+/// A lock that a request holds or has released. Shared by the layer, the handles and detached work.
 #[derive(Debug)]
 pub(crate) struct HoldRecord {
     /// The number of the layer that releases this lock. The registry numbers the layers of a
@@ -34,11 +34,11 @@ pub(crate) struct HoldRecord {
 
 #[derive(Debug)]
 enum RecordState {
-    /// The lock is held. `keepers` is the number of owners for which it stays held: the layer, and
-    /// each detached task. The guard is released with the last keeper.
+    /// The lock is held. `keepers` counts the owners that keep it held: the layer, and each
+    /// detached task. The guard is released with the last keeper.
     Held { guard: LockGuard, keepers: usize },
     /// The lock was released. Contains the time until which it was certainly held, as the guard
-    /// last reported.
+    /// reported at the release.
     Released(Instant),
 }
 
@@ -75,8 +75,8 @@ impl HoldRecord {
         self.with_guard(|_| ()).is_err()
     }
 
-    /// Returns true if the layer alone keeps the lock: there is no other guard, and no detached
-    /// work.
+    /// Returns true if the lock becomes free when the layer releases it: there is no other guard,
+    /// and no detached work keeps it.
     pub(crate) fn ends_with_its_layer(&self) -> bool {
         matches!(&*self.state(), RecordState::Held { guard, keepers: 1 } if guard.hold_count() == 1)
     }
@@ -91,8 +91,8 @@ impl HoldRecord {
         self.with_guard(LockGuard::cancellation_token).ok()
     }
 
-    /// Returns true if detached work should keep this lock. Returns false after a release, and
-    /// after a loss under [`OnLost::Continue`], because the work continues without the lock.
+    /// Returns true if detached work should keep this lock held. Returns false if the lock was
+    /// released, or was lost under [`OnLost::Continue`], where the work runs on without it.
     pub(crate) fn allows_work(&self) -> bool {
         self.with_guard(|guard| self.on_lost == OnLost::Stop || !guard.is_lost()).unwrap_or(false)
     }
@@ -110,8 +110,8 @@ impl HoldRecord {
         Ok(())
     }
 
-    /// Removes a keeper. Returns the guard if no keeper is left, so that the caller releases the
-    /// lock; otherwise `None`.
+    /// Removes a keeper. If no keeper is left, returns the guard for the caller to release. Returns
+    /// `None` if other keepers remain, or if the lock was released before.
     pub(crate) fn remove_keeper(&self) -> Option<LockGuard> {
         let mut state = self.state();
         if let RecordState::Held { keepers, .. } = &mut *state {
@@ -123,13 +123,14 @@ impl HoldRecord {
         state.release()
     }
 
-    /// Takes the guard, even if keepers remain, and marks the lock as released. Returns `None` if
-    /// it was released before. Drop or release the guard while no mutex is locked.
+    /// Marks the lock as released, even if keepers remain, and returns the guard; `None` if it was
+    /// released before. Drop or release the guard only while the registry's mutex is unlocked,
+    /// because guards write logs.
     pub(crate) fn release(&self) -> Option<LockGuard> {
         self.state().release()
     }
 
-    /// Locks the state. No critical section panics half way, so a poisoned mutex is harmless.
+    /// Locks the mutex, even if poisoned, because no critical section panics half way.
     fn state(&self) -> MutexGuard<'_, RecordState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

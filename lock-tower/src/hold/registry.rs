@@ -34,20 +34,20 @@ use crate::hold::request_log::RequestLog;
 /// releases the locks that are marked with the layer's number.
 #[derive(Debug, Default)]
 pub struct HoldRegistry {
-    /// The first lock. Nearly all requests acquire a single lock, so the registry and the record
-    /// share an allocation.
+    /// The first lock. Stored inline, so that a request with a single lock, as nearly all have,
+    /// needs no further allocation.
     first: OnceLock<HoldRecord>,
     inner: Mutex<RegistryState>,
 }
 
-/// Where the record of a lock is stored: `None` for the first lock, which is stored in the registry
-/// itself.
+/// Where a [`HoldRegistry`] stores the record of a lock: `None` for the first lock, whose record is
+/// inside the registry itself.
 pub(crate) type Location = Option<Arc<HoldRecord>>;
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// All locks after the first, in the order of acquisition. Adding a lock removes released
-    /// locks.
+    /// All locks after the first, in the order of acquisition. Released locks are removed when
+    /// another lock is added.
     later: Vec<Arc<HoldRecord>>,
     /// The number of layers that have registered for the request so far. The latest layer has this
     /// number.
@@ -66,10 +66,10 @@ struct LayerScope {
     layer: usize,
     /// The data for the request's log event; `None` until a lock is requested.
     log: Option<RequestLog>,
-    /// The waker of the layer's future, which has to watch each added lock; `None` until the future
-    /// is pending.
+    /// Wakes the layer's future when a lock is added, so that the future also watches the new lock;
+    /// `None` if the future does not watch for losses, and after it was woken.
     waker: Option<Waker>,
-    /// True if locks were added that the layer's future does not watch yet.
+    /// True if a lock was added that the layer's future does not watch yet.
     is_unwatched: bool,
 }
 
@@ -91,8 +91,8 @@ impl HoldRegistry {
         layer
     }
 
-    /// Closes the scope of this layer, so that no more locks are acquired for it. Returns the log;
-    /// `None` if no lock was requested, or if the scope is not open.
+    /// Closes the scope of this layer, so that no more locks can be acquired for it. Returns the
+    /// scope's log; `None` if no lock was requested, or if the scope is not open.
     pub(crate) fn close_scope(&self, layer: usize) -> Option<RequestLog> {
         let mut inner = self.lock();
         let at = inner.scopes.iter().position(|scope| scope.layer == layer)?;
@@ -101,22 +101,22 @@ impl HoldRegistry {
         scope.log
     }
 
-    /// Lets `write` change the log of this layer's scope, and creates the log if necessary. Returns
-    /// `None`, without a call of `write`, if the scope is closed.
+    /// Calls `write` with the log of this layer's scope, which is created if necessary. Returns
+    /// `None`, without calling `write`, if the scope is closed.
     pub(crate) fn log(&self, layer: usize, write: impl FnOnce(&mut RequestLog)) -> Option<()> {
         let mut inner = self.lock();
         write(inner.scope(layer)?.log.get_or_insert_with(RequestLog::begin));
         Some(())
     }
 
-    /// Adds a granted lock that the layer with the number `layer` releases, and returns where the
+    /// Adds a granted lock, to be released by the layer with the number `layer`. Returns where the
     /// lock's record is stored.
     pub(crate) fn add(&self, layer: usize, granted: Granted, config: &Config) -> Location {
         self.insert(&mut self.lock(), layer, granted, config)
     }
 
-    /// Adds granted locks to this layer's scope, wakes the layer's future to watch them, and
-    /// returns where the records are stored. Returns `None` if the scope is closed: then the guards
+    /// Adds granted locks to this layer's scope, and wakes the layer's future to watch them.
+    /// Returns where the records are stored. Returns `None` if the scope is closed: then the guards
     /// are dropped, which releases the locks.
     pub(crate) fn add_all(
         &self,
@@ -150,12 +150,12 @@ impl HoldRegistry {
         Some(held)
     }
 
-    /// Returns true if this layer has locks that the layer's future does not watch yet, and marks
-    /// them as watched, because the caller watches them from now on. Also stores the task's waker,
-    /// which is woken when another lock is added.
+    /// Returns true if this layer has locks that the layer's future does not watch yet. The caller
+    /// is this future, and watches them from now on. Stores the task's waker, which is woken when
+    /// another lock is added.
     ///
-    /// A layer without a scope (`HttpLockLayer`) adds all locks before it watches any, so for such
-    /// a layer the method returns `is_first`, which is true at the first watch.
+    /// A layer without a scope (`HttpLockLayer`) adds all locks before the future watches any. For
+    /// such a layer the method returns `is_first`, which is true if the future watches no lock yet.
     pub(crate) fn is_unwatched(&self, layer: usize, is_first: bool, cx: &Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let mut inner = self.lock();
@@ -184,7 +184,7 @@ impl HoldRegistry {
         first.into_iter().chain(later.into_iter().map(Some))
     }
 
-    /// Returns the number of this layer's locks for which `is` returns true.
+    /// Counts the locks of this layer for which `is` returns true.
     pub(crate) fn count(&self, layer: usize, is: impl Fn(&HoldRecord) -> bool) -> usize {
         let inner = self.lock();
         let all = self.first.get().into_iter().chain(inner.later.iter().map(|held| &**held));
@@ -192,7 +192,7 @@ impl HoldRegistry {
     }
 
     /// Removes this layer from the keepers of each of its locks. Returns the guards of the locks
-    /// without another keeper, so that the caller releases them. The others stay held for detached
+    /// that have no other keeper, for the caller to release. The other locks stay held for detached
     /// work.
     pub(crate) fn remove_layer(&self, layer: usize) -> impl Iterator<Item = LockGuard> + use<> {
         let is_own = |held: &&HoldRecord| held.layer == layer;
@@ -203,7 +203,7 @@ impl HoldRegistry {
         first.into_iter().chain(later)
     }
 
-    /// Locks the inner state. No critical section panics half way, so a poisoned mutex is harmless.
+    /// Locks the mutex, even if poisoned, because no critical section panics half way.
     fn lock(&self) -> MutexGuard<'_, RegistryState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

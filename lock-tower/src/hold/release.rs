@@ -10,12 +10,12 @@ use pin_project::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-/// Maximum time for which a response waits for the release of the request's locks. After it the
+/// The maximum time for which a response waits for the release of the request's locks. Then the
 /// response is sent, and the release continues in the background.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// Whether a request held all locks of a layer until they were released. If not, another request
-/// for the same key may have run at the same time.
+/// Whether all locks of a layer were held until their release. If not, another request for the same
+/// key may have run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lasted {
     /// No lock was reported as lost before its release. A release that failed or is still running
@@ -25,8 +25,8 @@ pub(crate) enum Lasted {
     NotToTheEnd,
 }
 
-/// Waits until all locks of a layer are released, but at most for [`LIMIT`], and returns whether
-/// they were held until then. The releases continue even if this future is dropped.
+/// Waits until all locks of a layer are released, but for at most [`LIMIT`]. Returns whether they
+/// were held until their release. The release continues even if this future is dropped.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Releasing {

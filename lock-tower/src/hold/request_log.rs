@@ -6,13 +6,12 @@ use tokio::time::Instant;
 
 use crate::refusal::LockError;
 
-/// The `outcome` of a request that is served without its lock, because the layer is set to
-/// `fail_open` and the store is unavailable.
+/// The outcome in the log event of a request that is served without its lock, because the layer is
+/// set to `fail_open` and the store is unavailable.
 const UNLOCKED: &str = "unlocked";
 
 /// The data of the log event for a request that needs a lock: times, position, fencing token and
-/// outcome. Dropping this value emits the event, so that every outcome is logged, a dropped request
-/// included.
+/// outcome. Dropping this value emits the event, so that a dropped request is logged, too.
 ///
 /// The event does not contain the key: lockcore's own events do, and can redact it. The fencing
 /// token in both kinds of events connects them.
@@ -20,7 +19,7 @@ const UNLOCKED: &str = "unlocked";
 pub(crate) struct RequestLog {
     /// When the request first needed a lock. The first wait is measured from this time.
     asked: Instant,
-    /// The time waited for all locks; `None` until the first wait is over.
+    /// The sum of all finished waits; `None` until a wait is recorded.
     waited: Option<Duration>,
     /// The time and the fencing token of the first grant; `None` before. The event's `hold_ms` is
     /// measured from this time.
@@ -69,7 +68,8 @@ impl RequestLog {
         self.waited = Some(self.waited.unwrap_or_default() + wait);
     }
 
-    /// Returns how long the request has waited for locks in total.
+    /// Returns how long the request has waited for locks in total. If no finished wait is recorded,
+    /// returns the time since the request first needed a lock.
     pub(crate) fn waited(&self) -> Duration {
         self.waited.unwrap_or_else(|| self.asked.elapsed())
     }

@@ -25,19 +25,20 @@ use crate::hold::loss::Loss;
 use crate::hold::release::{Lasted, Releasing};
 use crate::refusal::LockError;
 
-/// The work that a section runs: the call of an inner service, or a response body with its frames.
+/// Work that a [`Section`] runs while locks are held: the call of an inner service, or a response
+/// body.
 #[diagnostic::on_unimplemented(
     message = "the service inside the lock does not accept the lock's requests",
     note = "behind `HttpLockLayer` and `LockScopeLayer` a service gets `Request<RequestBody<B>>`: implement `Service<Request<RequestBody<B>>>`, or `Service<Request<B>>` for every body `B`",
     note = "or convert the body: `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`"
 )]
 pub(crate) trait Work {
-    /// An intermediate result, such as a frame of a body.
+    /// An intermediate result, after which the work continues, such as a frame of a body.
     type More;
     type Output;
     type Error;
 
-    /// Polls the work for its next intermediate result, or for its end.
+    /// Polls the work until the next intermediate result, or until the final result.
     fn poll_step(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollStep<Self>;
 }
 
@@ -45,8 +46,7 @@ type WorkStep<W> = Step<<W as Work>::More, Result<<W as Work>::Output, <W as Wor
 pub(crate) type PollStep<W> = Poll<WorkStep<W>>;
 type PollEnd<W> = Poll<Step<<W as Work>::More, End<<W as Work>::Output, <W as Work>::Error>>>;
 
-/// The result of a poll of the work: an intermediate result, after which the work continues, or the
-/// final result.
+/// The result of a poll of [`Work`]: an intermediate result (`More`) or the final result (`End`).
 pub(crate) enum Step<M, T> {
     More(M),
     End(T),
@@ -65,17 +65,18 @@ where
     }
 }
 
-/// The result of a finished section, and the locks that are still held afterwards.
+/// The end of a [`Section`]: the result of the work, and the locks that are still held.
 pub(crate) struct End<T, E> {
     pub(crate) result: Result<T, Failure<E>>,
-    /// The layer's log, and its locks if they outlive the result. The log is not finished yet,
-    /// because only the layer knows whether the result is a refusal.
+    /// The request's log, and the layer's locks if they stay held after this result. The receiver
+    /// records the outcome in the log, because only the receiver knows whether the result is a
+    /// refusal.
     pub(crate) layer_holds: LayerHolds,
 }
 
 /// The reason why a section ended without an output.
 pub(crate) enum Failure<E> {
-    /// The work itself failed with this error. It is returned unchanged.
+    /// The work itself failed with this error, which the layer returns unchanged.
     Inner(E),
     /// The layer refuses the request: the work was not started, or the result is invalid because a
     /// lock was lost.
@@ -88,18 +89,18 @@ impl<T, E> End<T, E> {
     }
 }
 
-/// Runs work while the layer's locks are held. Stops the work if a lock is lost, and releases the
+/// Runs work while a layer's locks are held. Stops the work if a lock is lost, and releases the
 /// locks at the end.
 #[pin_project]
 pub(crate) struct Section<W: Work> {
     #[pin]
     state: SectionState<W>,
-    /// Completes when a lock of the layer is lost; `None` until the work has been pending once, and
-    /// if the layer is set to continue at a loss.
+    /// Completes when a lock of the layer is lost. `None` before the work is first pending, and if
+    /// the layer is set to `OnLost::Continue`.
     #[pin]
     loss: Option<Loss>,
-    /// Returns true if the locks stay held after the work with this output, until the end of a
-    /// response body. A plain function pointer is enough, because nothing is captured.
+    /// Decides by the output of the work whether the locks stay held, until the end of a response
+    /// body.
     outlives: fn(&W::Output, &LayerHolds) -> bool,
 }
 
@@ -109,8 +110,8 @@ enum SectionState<W: Work> {
     Running {
         #[pin]
         work: W,
-        /// The locks under which the work runs; `None` once they are taken at the end. Declared
-        /// after the work, so that the work is dropped before the locks are released.
+        /// The locks under which the work runs; taken out when the work ends. Declared after the
+        /// work, so that the work is dropped before the locks are released.
         layer_holds: Option<LayerHolds>,
     },
     Releasing {
@@ -165,9 +166,9 @@ impl<W: Work> Section<W> {
         }
     }
 
-    /// Drops the work, and begins to release the locks unless they outlive the `result`. Returns
-    /// the end of the section if nothing is left to wait for. Returns `None` if the section must
-    /// first wait for the release.
+    /// Ends the section with the `result` of the work. Drops the work, and begins to release the
+    /// locks unless they stay held for a response body. Returns `None` if the section must wait for
+    /// the release, and otherwise the end of the section.
     fn end(
         mut self: Pin<&mut Self>,
         result: Result<W::Output, Failure<W::Error>>,
@@ -188,7 +189,7 @@ impl<W: Work> Section<W> {
     }
 
     /// Drops the work, and returns the locks, which are released when the returned value is
-    /// dropped. Returns `None` if the work has ended already.
+    /// dropped. Returns `None` if the work has already ended.
     pub(crate) fn close(self: Pin<&mut Self>) -> Option<LayerHolds> {
         let mut this = self.project();
         let SectionProjection::Running { layer_holds, .. } = this.state.as_mut().project() else {
@@ -201,8 +202,9 @@ impl<W: Work> Section<W> {
     }
 }
 
-/// Polls the work, and checks the locks before and afterwards. Ready with `None` if a lost lock
-/// stops the work, or makes a successful result invalid.
+/// Polls the work, and checks before and afterwards whether a lock was lost. Ready with `None`
+/// after a loss: the work must stop, or its success no longer counts. An error of the work counts
+/// even after a loss.
 fn poll_work<W: Work>(
     work: Pin<&mut W>,
     layer_holds: &LayerHolds,
@@ -225,7 +227,7 @@ fn poll_work<W: Work>(
     Poll::Ready(Some(step).filter(|_| counts))
 }
 
-/// Returns true if a watched lock is lost.
+/// Returns true if a watched lock is lost. Otherwise wakes the task of `cx` at the next loss.
 fn is_lost(loss: Pin<&mut Option<Loss>>, cx: &mut Context<'_>) -> bool {
     loss.as_pin_mut().is_some_and(|loss| loss.poll(cx).is_ready())
 }
