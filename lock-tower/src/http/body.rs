@@ -44,8 +44,9 @@ struct HeldBody<B: Body> {
     response_options: Arc<ResponseOptions>,
 }
 
-/// A body as the work of a section. The last frame ends the work, so it is sent after the lock is
-/// released. Trailers are always the last frame, even if the body does not report its end.
+/// A response body as the [`Work`] of a section. Each frame is an intermediate result, except for
+/// the last frame: it ends the work, so it is sent after the lock is released. Trailers are always
+/// the last frame, even if the body does not report its end.
 #[pin_project]
 struct Frames<B>(#[pin] B);
 

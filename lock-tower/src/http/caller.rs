@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::key::Keys;
 
-/// The caller's deadline and trace, as far as the layer reads them from a request.
+/// The caller's deadline and trace context, as read from a request.
 #[derive(Debug)]
 pub(crate) struct Caller {
     /// When each wait of the request ends at the latest; `None` if the caller states no deadline.
@@ -17,7 +17,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Sets the deadline on the keys, and the trace as their label if they have none.
+    /// Sets the deadline of the wait for these keys, and the trace as their label if they have
+    /// none.
     pub(crate) fn apply(&self, keys: Keys) -> Keys {
         let keys = match self.deadline {
             Some(deadline) => keys.wait_until(deadline),

@@ -27,13 +27,14 @@ impl Connection {
         Self(Arc::new(AtomicUsize::new(0)))
     }
 
-    /// Returns the connection from the extensions if several requests may share it, as from HTTP/2
-    /// on; `None` for HTTP/1, or if the connection is unknown.
+    /// Returns the connection from the extensions. Returns `None` if no other request shares the
+    /// connection, as in HTTP/1, or if the connection is unknown.
     pub(crate) fn of(version: Version, extensions: &Extensions) -> Option<&Self> {
         if version >= Version::HTTP_2 { extensions.get() } else { None }
     }
 
-    /// Returns a slot for one more request on this connection. At most `limit` requests may wait.
+    /// Returns a [`Place`] for another request on this connection, where at most `limit` requests
+    /// may wait.
     pub(crate) fn place(&self, limit: usize) -> Place {
         Place::new(Arc::clone(&self.0), limit)
     }

@@ -96,9 +96,8 @@ where
 }
 
 /// Reads the body of a request that waits for a lock, so that a disconnect is detected and the
-/// connection's window stays free. There is no success value: the result is pending while the
-/// request may wait, and ready with the refusal if the body is too large to be read ahead, or has
-/// failed.
+/// connection's window stays free. Pending while the request may wait. Ready with the refusal if
+/// the body is too large to be read ahead, or has failed. There is no success value.
 fn poll_ahead<B: Body>(
     request: &mut Request<RequestBody<B>>,
     response_options: &ResponseOptions,

@@ -44,13 +44,12 @@ use crate::refusal::LockError;
 /// wait is not refused.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The bytes that count toward the memory bounds for each [`Piece`], in addition to the data,
-/// and for each trailer, in addition to its name and value. An estimate of the memory for
-/// bookkeeping.
+/// The bytes that count toward the memory bounds for each [`Piece`] and for each trailer, in
+/// addition to their data. Estimates the memory for bookkeeping.
 const OVERHEAD: usize = 128;
 
-/// The maximum size, in bytes, of a buffer to which the data of a further frame is appended. Larger
-/// data starts a new buffer, which costs [`OVERHEAD`].
+/// The maximum size, in bytes, of a buffer that collects the data of several frames. Data that does
+/// not fit starts a new buffer, which costs [`OVERHEAD`].
 const MERGED: usize = 16 << 10;
 
 /// The bytes of memory that the body of each request may take before it counts toward the layer's
@@ -91,7 +90,7 @@ impl Default for ReadBounds {
     }
 }
 
-/// What happens to a waiting request whose body is larger than the bound.
+/// What happens to a waiting request whose body exceeds the memory bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beyond {
     /// The request is refused, because the unread rest would take the connection's window from
@@ -142,10 +141,10 @@ pub(crate) struct ReadAhead<B: Body> {
     rest: Option<Pin<Box<B>>>,
     bounds: ReadBounds,
     beyond: Beyond,
-    /// The bytes that `pieces` count toward the memory bounds.
+    /// The sum of the costs of `pieces`, in bytes, as counted toward the memory bounds.
     used: usize,
-    /// True if adding the last piece exceeded the layer's total. Then nothing more is read ahead
-    /// until the handler has read a piece.
+    /// True if the last piece exceeded the layer's total. Then nothing more is read ahead until the
+    /// handler has read a piece.
     is_full: bool,
     /// The timer for [`GRACE`]; `None` until the body exceeds the memory bounds.
     grace: Option<Pin<Box<Sleep>>>,
@@ -160,9 +159,9 @@ impl<B: Body> ReadAhead<B> {
     }
 
     /// Reads frames into memory until no more is available, the memory bounds are reached, or the
-    /// body has ended. There is no success value: the result is pending while the request may wait,
-    /// even if the whole body has been read. It is ready with the refusal if the body has failed,
-    /// or has exceeded the bounds for [`GRACE`] under [`Beyond::Refuse`].
+    /// body has ended. Pending while the request may wait, even if the whole body has been read.
+    /// Ready with the refusal if the body has failed, or has exceeded the bounds for [`GRACE`]
+    /// under [`Beyond::Refuse`]. There is no success value.
     pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<LockError> {
         let refusal = loop {
             if let Some(Piece::Failure(_)) = self.pieces.back() {
@@ -222,9 +221,9 @@ impl<B: Body> ReadAhead<B> {
         }
     }
 
-    /// Returns the number of pieces read ahead, and true if the body has not ended. `SharedBody`
-    /// compares these values before and after a poll: if they differ, the handler has something to
-    /// read.
+    /// Returns how far the body has been read: the number of pieces read ahead, and whether the
+    /// body still continues. `SharedBody` compares this before and after a poll: after a change the
+    /// handler has something to read.
     pub(crate) fn progress(&self) -> (usize, bool) {
         (self.pieces.len(), self.rest.is_some())
     }
@@ -288,8 +287,8 @@ impl<B: Body> ReadAhead<B> {
         self.pieces.push_back(piece);
     }
 
-    /// Sets `used`. Only the bytes above [`SHARE`] are added to the layer's total, and `is_full` is
-    /// set if the total then exceeds its limit.
+    /// Sets `used`, and updates the layer's total, to which only the bytes above [`SHARE`] count.
+    /// Also sets `is_full` if the total then exceeds its limit.
     fn set_used(&mut self, used: usize) {
         let before = self.used.saturating_sub(SHARE);
         let after = used.saturating_sub(SHARE);

@@ -41,8 +41,8 @@ impl<B: Body> RequestBody<B> {
         Self { kind: RequestBodyKind::Open(body) }
     }
 
-    /// Creates a body that can be read ahead while an extractor or handler waits for a lock. The
-    /// second value is the same body, for the code that waits.
+    /// Creates a body that can be read ahead while an extractor or handler waits for a lock.
+    /// Returns the body for the inner service, and the same body for the code that waits.
     pub(crate) fn shared(
         body: B,
         bounds: &ReadBounds,
@@ -54,9 +54,9 @@ impl<B: Body> RequestBody<B> {
         (Self { kind: RequestBodyKind::Shared(Reading(Arc::clone(&shared))) }, shared)
     }
 
-    /// Reads the body into memory while the request waits. There is no success value: the result is
-    /// pending while the request may wait, and ready with the refusal if the body exceeds the
-    /// `bounds` or has failed. Does nothing for a body made by [`shared`](Self::shared).
+    /// Reads the body into memory while the request waits. Pending while the request may wait.
+    /// Ready with the refusal if the body exceeds the `bounds` or has failed. There is no success
+    /// value. Does nothing for a body made by [`shared`](Self::shared).
     pub(crate) fn poll_ahead(
         &mut self,
         bounds: &ReadBounds,
@@ -89,19 +89,20 @@ struct SharedBodyState<B: Body> {
 
 /// A [`SharedBody`] of any body type, as used by code that waits for a lock.
 pub(crate) trait PollAhead: Send + Sync {
-    /// Reads the body into memory while the request waits. There is no success value: the result is
-    /// pending while the request may wait, and ready with the refusal if the body exceeds the
-    /// memory bounds or has failed.
+    /// Reads the body into memory while the request waits. Pending while the request may wait.
+    /// Ready with the refusal if the body exceeds the memory bounds or has failed. There is no
+    /// success value.
     fn poll_ahead(&self, cx: &mut Context<'_>) -> Poll<LockError>;
 
-    /// Ends reading ahead. Called at the end of a lock wait: the caller no longer polls the body,
-    /// so all waiting readers are woken to poll it themselves.
+    /// Stops reading ahead, at the end of a lock wait. Wakes all other readers of the body, because
+    /// from now on they must poll it themselves.
     fn leave(&self);
 }
 
 impl<B: Body> SharedBody<B> {
-    /// Polls the body with `poll`, and returns the first value of its result. If the second value
-    /// is true, the body has changed, so the other waiting readers are woken.
+    /// Polls the body with `poll`, and returns the `Poll` that `poll` returns. The second value of
+    /// `poll` is true if the body has changed: then the other tasks that wait for the body are
+    /// woken.
     fn poll<T>(
         &self,
         cx: &mut Context<'_>,
@@ -127,8 +128,7 @@ impl<B: Body> SharedBody<B> {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Locks the state. A body that panics half way ends the request, so a poisoned mutex is
-    /// harmless.
+    /// Locks the mutex, even if poisoned, because a body that panics half way ends the request.
     fn lock(&self) -> MutexGuard<'_, SharedBodyState<B>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -209,8 +209,8 @@ impl Drop for Reader<'_> {
 }
 
 impl Scope {
-    /// Prepares a request for a `LockScopeLayer`: puts [`RequestLocks`] into the request's
-    /// extensions, and returns the value through which the layer releases the locks.
+    /// Opens the scope of a `LockScopeLayer` for a request: puts [`RequestLocks`] into the
+    /// extensions of `parts`. Returns the value through which the layer releases the locks.
     pub(crate) fn enter(
         config: &Arc<Config>,
         response_options: Arc<ResponseOptions>,

@@ -13,8 +13,8 @@ use crate::http::body::LockBody;
 use crate::http::response_options::ResponseOptions;
 use crate::refusal::LockError;
 
-/// Makes the layer's response from the end of a section: the response of the inner service, or a
-/// refusal. An error of the inner service is returned unchanged.
+/// Makes the layer's response after the work under the locks has ended: the response of the inner
+/// service, or a refusal. An error of the inner service is returned unchanged.
 pub(crate) fn respond<R: Body, E>(
     end: End<Response<R>, E>,
     response_options: &Arc<ResponseOptions>,
@@ -47,9 +47,9 @@ pub(crate) fn respond<R: Body, E>(
     Ok(response)
 }
 
-/// Returns a function that returns true if the lock stays held after a response, until the end of
-/// the body. It is true only with `hold_until_body_end`, for a response with a body that is not a
-/// refusal.
+/// Returns the function that decides whether the lock stays held after a response, until the end of
+/// the body. The lock does so only with `hold_until_body_end`, and if the response has a body and
+/// is not a refusal. The function also warns of an upgrade: see [`warn_of_upgrade`].
 pub(crate) fn outlives<R: Body>(
     response_options: &ResponseOptions,
 ) -> fn(&Response<R>, &LayerHolds) -> bool {

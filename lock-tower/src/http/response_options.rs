@@ -11,7 +11,7 @@ use crate::http::deadline::Deadlines;
 use crate::http::read_ahead::ReadBounds;
 use crate::refusal::http::Refusals;
 
-/// The default for the number of waiting requests per connection: half of hyper's default limit of
+/// The default maximum of waiting requests per connection: half of hyper's default limit of
 /// concurrent streams per client, which axum and tonic inherit.
 const HALF_OF_THE_STREAMS: usize = 100;
 
@@ -50,15 +50,15 @@ impl Default for ResponseOptions {
 }
 
 impl ResponseOptions {
-    /// Returns a slot among the waiting requests on the same connection; `None` if the connection
-    /// is unknown, or not shared.
+    /// Returns a [`Place`] for the request among the waiting requests on its connection; `None` if
+    /// the connection is unknown, or not shared.
     pub(crate) fn place(&self, version: Version, extensions: &Extensions) -> Option<Place> {
         let connection = Connection::of(version, extensions)?;
         Some(connection.place(self.waiting_per_connection))
     }
 
-    /// Returns the options for a request with these headers: the same value for all requests,
-    /// except that gRPC-Web requests are refused in gRPC-Web format.
+    /// Returns the options for a request with these headers. They are equal to `self`, except that
+    /// a gRPC-Web request is refused in gRPC-Web format if the layer is set to gRPC.
     pub(crate) fn of_request(self: &Arc<Self>, headers: &HeaderMap) -> Arc<Self> {
         match self.refusals.of_request(headers) {
             Some(refusals) => Arc::new(Self { refusals, ..Self::clone(self) }),
