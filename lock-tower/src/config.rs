@@ -20,7 +20,7 @@ pub enum OnLost {
     Continue,
 }
 
-/// The settings that all kinds of layers have. Each service shares them with its requests.
+/// The settings that all kinds of layers have. A service and its requests share them in an `Arc`.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) locks: Locks,
@@ -76,7 +76,7 @@ macro_rules! options {
             /// limit still refuses requests.
             wait_forever,
             /// Sets how long a request that is not queued yet waits for a store that does not
-            /// respond. Then the request is refused
+            /// respond. After this time the request is refused
             /// ([`Cause::Unavailable`](crate::Cause::Unavailable), 503), and further requests are
             /// refused at once until the store responds again. The [wait](Self::wait) also limits
             /// this time. The default is the [request
@@ -95,14 +95,15 @@ macro_rules! options {
             /// Further requests are refused at once ([`Cause::QueueFull`](crate::Cause::QueueFull),
             /// 429). The default comes from the [`Locks`](lockcore::Locks).
             queue_limit,
-            /// Sets how long a request may hold its lock. Then the lock is lost, with the effect
-            /// that [`on_lost`](Self::on_lost) sets. Under [`Stop`](crate::OnLost::Stop) the
-            /// handler is dropped (a response body in progress ends with an error), and the next
-            /// waiter is granted the lock at once. Under [`Continue`](crate::OnLost::Continue) the
-            /// handler continues, and the next waiter is granted the lock when the lease expires.
+            /// Sets how long a request may hold its lock. After this time the lock is lost, with
+            /// the effect that [`on_lost`](Self::on_lost) sets. Under [`Stop`](crate::OnLost::Stop)
+            /// the handler is dropped (a response body in progress ends with an error), and the
+            /// next waiter is granted the lock at once. Under [`Continue`](crate::OnLost::Continue)
+            /// the handler continues, and the next waiter is granted the lock when the lease
+            /// expires.
             ///
-            /// A lease set here or in the [`Locks`](lockcore::Locks) must not be longer than this
-            /// duration. If no lease is set, it is 30 s, or this duration if shorter.
+            /// A lease set in this layer or in the [`Locks`](lockcore::Locks) must not be longer
+            /// than this duration. If no lease is set, it is 30 s, or this duration if shorter.
             max_hold,
             /// Sets what a request does if its key is busy: wait, as by default, be refused at
             /// once, or wait only until a newer request for the key arrives
@@ -120,8 +121,9 @@ macro_rules! options {
             self
         }
 
-        /// Sets the label under which operators see the layer's requests, as holders and waiters,
-        /// in [`inspect`](lockcore::Locks::inspect). Only the first 64 bytes are kept.
+        /// Sets the label of the layer's requests. Operators see it in
+        /// [`inspect`](lockcore::Locks::inspect), for requests that hold a lock or wait for it.
+        /// Only the first 64 bytes are kept.
         pub fn label(mut self, label: impl AsRef<str>) -> Self {
             self.config.label = Some(label.as_ref().into());
             self
@@ -135,8 +137,9 @@ macro_rules! options {
             self
         }
 
-        /// Records in the `tracing` span `acquire` of a waiting request the labels of the requests
-        /// that hold the lock, at the cost of one more request to the server. Off by default. See
+        /// Records who holds the lock while a request waits for it: the labels of the holders are
+        /// added to the `tracing` span `acquire` of the waiting request. This costs another request
+        /// to the server. Off by default. See
         /// [`LockRequest::record_holders`](lockcore::LockRequest::record_holders).
         pub fn record_holders(mut self, records_holders: bool) -> Self {
             self.config.records_holders = records_holders;

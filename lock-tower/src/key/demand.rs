@@ -37,8 +37,8 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for WithDemand<E> {
 /// assert_eq!(5_u32.permit_limit(&Call { is_paid: true }), 5);
 /// ```
 ///
-/// Requests for the same key should have equal limits. A request is granted its permits when these
-/// and the permits in use together do not exceed the request's own limit.
+/// A request is granted its permits if, with these permits, no more permits are in use than the
+/// request's own limit allows. So requests for the same key should have equal limits.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit of permits",
     label = "not a limit",

@@ -51,8 +51,8 @@ pub struct Keys {
     deadline: Option<Instant>,
 }
 
-/// A key with its demand: exclusive, read or permits. `K` is a checked [`LockKey`] or an unchecked
-/// [`Name`]. `D` is an `Option` until an unset demand becomes exclusive.
+/// A key with its demand: exclusive, read or permits. Before the keys are resolved, `K` is an
+/// unchecked [`Name`], and `D` is an `Option`, which is `None` as long as no demand is set.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyDemand<K = LockKey, D = Demand> {
     pub(crate) key: K,
@@ -156,8 +156,8 @@ impl Keys {
         })
     }
 
-    /// Sets the demand of each name added so far to the result of `say`, which receives the present
-    /// demand, or `None` if the demand is unset. An error refuses the request.
+    /// Sets the demand of each name added so far to the result of `say`, which receives the
+    /// present demand, or `None` if the demand is unset. An error refuses the request.
     fn say_each(mut self, say: impl Fn(Option<Demand>) -> Result<Demand, KeyError>) -> Self {
         self.wants_mut().for_each(|want| match say(want.demand) {
             Ok(demand) => want.demand = Some(demand),
@@ -305,8 +305,8 @@ pub(crate) struct Resolved {
     pub(crate) deadline: Option<Instant>,
 }
 
-/// Keys in the order of acquisition. The order is the same in every process, so that requests do
-/// not deadlock.
+/// The keys of a request. Iterating returns them in the order of acquisition, which is the same in
+/// every process, so that requests do not deadlock.
 #[derive(Debug)]
 pub(crate) struct Sorted {
     next: Option<KeyDemand>,

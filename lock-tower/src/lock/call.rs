@@ -8,8 +8,8 @@ use tower::Service;
 
 use crate::hold::section::{PollStep, Step, Work};
 
-/// A call of the inner service: the service and the request until the service is ready, then the
-/// response future.
+/// The call of an inner service under a lock. Waits until the service is ready, and then calls it
+/// with the request.
 #[pin_project(project = CallProjection)]
 pub(crate) enum ServiceCall<S: Service<Req>, Req> {
     Readying { caller: Option<(S, Req)>, is_ready: bool },
@@ -31,8 +31,8 @@ impl<S: Service<Req>, Req> ServiceCall<S, Req> {
 }
 
 impl<S: Service<Req>, Req> Work for ServiceCall<S, Req> {
-    /// Returned when the service has become ready, so that the section checks for a lost lock
-    /// before the service is called.
+    /// Returned once the service is ready, before it is called, so that the section checks first
+    /// whether a lock was lost.
     type More = ();
     type Output = S::Response;
     type Error = S::Error;

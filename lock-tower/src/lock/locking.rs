@@ -27,8 +27,7 @@ pub(crate) struct Locking<S: Service<Req>, Req, C> {
     #[pin]
     state: LockingState<S, Req>,
     carry: C,
-    /// Returns true if the locks stay held after this response, until the end of its body. A plain
-    /// function pointer is enough, because nothing is captured.
+    /// Decides by the response whether the locks stay held, until the end of the response body.
     outlives: fn(&S::Response, &LayerHolds) -> bool,
 }
 
@@ -37,8 +36,8 @@ pub(crate) struct Locking<S: Service<Req>, Req, C> {
 enum LockingState<S: Service<Req>, Req> {
     /// The request needs no lock, and the inner service has been called.
     Passing(#[pin] S::Future),
-    /// The result is known before a lock is acquired: the inner service failed to become ready, or
-    /// the key is invalid. `None` once the request is over.
+    /// The result was known from the start: the inner service failed to become ready, or the key is
+    /// invalid. `None` once the request is over.
     Ended(Option<End<S::Response, S::Error>>),
     Acquiring {
         #[pin]
@@ -50,9 +49,10 @@ enum LockingState<S: Service<Req>, Req> {
 }
 
 impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
-    /// Begins a request: waits for `keys`, or calls the inner service at once if there are none.
-    /// `place` is the request's slot among the waiting requests on its connection. Inlined, like
-    /// its callers, so that the large state is built in place and not copied.
+    /// Begins a request: waits for `keys`, or calls the inner service at once if `keys` is `None`.
+    /// An error in `keys` refuses the request. `place` limits the waiting requests on the
+    /// connection. Inlined, like its callers, so that the large state is built in place and not
+    /// copied.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "they are the parts of a layer and its request")]
     pub(crate) fn new(
@@ -85,7 +85,7 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
 }
 
 impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
-    /// Calls the inner service for a request without a lock. A ready service is called in place,
+    /// Calls the inner service for a request without a lock. A ready service is called directly,
     /// without a clone. A service that is not ready moves into the future, because it may already
     /// have a position in a queue for readiness; a fresh clone replaces it.
     #[inline(always)]
@@ -97,8 +97,8 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
         }
     }
 
-    /// Creates the state for a service that is not ready: the service moves into a section, which
-    /// calls it once it is ready. A separate function, so that `pass` stays small.
+    /// Creates the state for a service that is not ready: a section waits for the service, and then
+    /// calls it. A separate function, so that `pass` stays small.
     #[cold]
     fn pass_later(
         inner: &mut S,
@@ -112,8 +112,8 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
 }
 
 impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
-    /// Polls the inner future of a request without a lock. Returns `None` for all other requests:
-    /// these need [`poll`](Self::poll).
+    /// Polls the inner future of a request without a lock, as cheaply as possible. Returns `None`
+    /// for all other requests, for which the caller then uses [`poll`](Self::poll).
     #[inline(always)]
     pub(crate) fn poll_passing(
         self: Pin<&mut Self>,
@@ -199,7 +199,7 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
     }
 }
 
-/// Converts the inner service's result for a request without a lock into the end of a section.
+/// Wraps the inner service's result in an [`End`], for a request that passed without a lock.
 fn over<T, E>(result: Result<T, E>) -> End<T, E> {
     End { result: result.map_err(Failure::Inner), layer_holds: LayerHolds::default() }
 }

@@ -137,9 +137,9 @@ impl LockError {
         Self::of(Reason::Lost { has_begun: false })
     }
 
-    /// Returns false if a lock was lost before the handler began; true for all other errors, also
-    /// for a guard that the handler found lost. Selects the status of [`Cause::Lost`]: 500 if true,
-    /// 503 if false.
+    /// Returns false only if a lock was lost before the handler began. Selects the status of
+    /// [`Cause::Lost`]: 503 if false, 500 if true. An error from a guard that the handler found
+    /// lost counts as true.
     #[cfg(feature = "http")]
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self.reason, Reason::Lost { has_begun: false })

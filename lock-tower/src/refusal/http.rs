@@ -109,8 +109,8 @@ impl Refusals {
         }
     }
 
-    /// Returns refusals in gRPC-Web format, if these refusals are gRPC and the request headers are
-    /// gRPC-Web; otherwise `None`, and `self` applies to the request.
+    /// Returns the refusals for a request with these headers, if they differ from `self`: in
+    /// gRPC-Web format for a gRPC-Web request, if `self` is set to gRPC. Otherwise returns `None`.
     pub(crate) fn of_request(&self, headers: &HeaderMap) -> Option<Self> {
         let Format::Grpc(_) = self.format else { return None };
         let format = Format::Grpc(Dialect::web(headers)?);
@@ -138,7 +138,8 @@ impl Refusals {
         self.statuses.iter().find(|(other, _)| *other == cause).map(|(_, status)| *status)
     }
 
-    /// Returns the status of the response for this error: set for its cause, or the default.
+    /// Returns the status of the response for this error: the status set for its cause, or the
+    /// default.
     fn status_for(&self, error: &LockError) -> StatusCode {
         let cause = error.cause();
         self.changed(cause).unwrap_or_else(|| default_status(cause, error.has_begun()))
@@ -153,9 +154,8 @@ impl Refusals {
         self.render(error)
     }
 
-    /// Makes this layer's response in place of a response that is marked as [`Provisional`],
-    /// because the handler made it without a layer's options. Returns `None` for all other
-    /// responses.
+    /// Returns this layer's response for the error in a [`Provisional`] response, made by the
+    /// handler without a layer's options. Returns `None` for all other responses.
     pub(crate) fn rendered<B>(&self, response: &Response<B>) -> Option<Response<Bytes>> {
         response.extensions().get::<Provisional>()?;
         response.extensions().get().map(|error| self.render(error))
