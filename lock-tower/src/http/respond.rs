@@ -68,10 +68,10 @@ pub(crate) fn outlives<R: Body>(
 /// Logs a warning, once per process, if the lock is released with a 101 response: the upgraded
 /// socket is then open without the lock.
 fn warn_of_upgrade<R>(response: &Response<R>, layer_holds: &LayerHolds) {
-    static SAID: AtomicBool = AtomicBool::new(false);
+    static WARNED: AtomicBool = AtomicBool::new(false);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS
         && layer_holds.is_only_keeper()
-        && !SAID.swap(true, Ordering::Relaxed)
+        && !WARNED.swap(true, Ordering::Relaxed)
     {
         tracing::warn!(
             "the lock ends with the 101 response, and the WebSocket continues without it: keep a \

@@ -142,7 +142,7 @@ impl Keys {
             Ok(demand) => self.demand(demand),
             Err(error) => {
                 let refused = KeyError::misuse(format!("{error}."));
-                self.say_each(|_| Err(refused.clone()))
+                self.choose_each(|_| Err(refused.clone()))
             }
         }
     }
@@ -150,16 +150,16 @@ impl Keys {
     /// Sets how the names added so far are locked. If a name already has a different demand, the
     /// request is refused, as for [`read`](Self::read).
     pub fn demand(self, demand: Demand) -> Self {
-        self.say_each(|said| match said {
-            Some(said) if said != demand => Err(KeyError::clash(said, demand)),
+        self.choose_each(|present| match present {
+            Some(present) if present != demand => Err(KeyError::clash(present, demand)),
             _ => Ok(demand),
         })
     }
 
-    /// Sets the demand of each name added so far to the result of `say`, which receives the
+    /// Sets the demand of each name added so far to the result of `choose`, which receives the
     /// present demand, or `None` if the demand is unset. An error refuses the request.
-    fn say_each(mut self, say: impl Fn(Option<Demand>) -> Result<Demand, KeyError>) -> Self {
-        self.wants_mut().for_each(|want| match say(want.demand) {
+    fn choose_each(mut self, choose: impl Fn(Option<Demand>) -> Result<Demand, KeyError>) -> Self {
+        self.wants_mut().for_each(|want| match choose(want.demand) {
             Ok(demand) => want.demand = Some(demand),
             Err(error) => want.key = Name::Refused(error),
         });

@@ -92,7 +92,7 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
     fn pass(inner: &mut S, request: Req, outlives: fn(&S::Response, &LayerHolds) -> bool) -> Self {
         match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => Self::Passing(inner.call(request)),
-            Poll::Ready(Err(error)) => Self::Ended(Some(over(Err(error)))),
+            Poll::Ready(Err(error)) => Self::Ended(Some(passed(Err(error)))),
             Poll::Pending => Self::pass_later(inner, request, outlives),
         }
     }
@@ -160,7 +160,7 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
         loop {
             match this.state.as_mut().project() {
                 LockingProjection::Passing(future) => {
-                    return future.poll(cx).map(over);
+                    return future.poll(cx).map(passed);
                 }
                 LockingProjection::Ended(end) => {
                     return Poll::Ready(end.take().expect("the lock's future was polled again"));
@@ -200,7 +200,7 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
 }
 
 /// Wraps the inner service's result in an [`End`], for a request that passed without a lock.
-fn over<T, E>(result: Result<T, E>) -> End<T, E> {
+fn passed<T, E>(result: Result<T, E>) -> End<T, E> {
     End { result: result.map_err(Failure::Inner), layer_holds: LayerHolds::default() }
 }
 

@@ -227,9 +227,9 @@ fn log(error: &LockError) {
         tracing::error!(%error, "the locks are not set up correctly");
     }
     // The response hides the reason: without a subscriber it would be lost.
-    static SAID: Once = Once::new();
+    static WARNED: Once = Once::new();
     if !tracing::dispatcher::has_been_set() {
-        SAID.call_once(|| {
+        WARNED.call_once(|| {
             // The service continues without stderr.
             let _ = writeln!(
                 std::io::stderr(),
