@@ -105,7 +105,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// The servers of the locks, and the part of them that is meant.
+/// The options that select the servers, and the namespace of the locks on them.
 #[derive(Args)]
 pub(crate) struct Server {
     // A help text instead of a doc comment, where brackets would be links.
@@ -153,14 +153,15 @@ pub(crate) enum Command {
     /// Prepares the primaries of a quorum
     #[command(subcommand)]
     Quorum(Quorum),
-    /// Turns into CMD, which the kernel kills when the process PARENT ends
+    /// Becomes CMD, which the kernel kills when the process PARENT ends
     #[command(hide = true)]
     Become(Become),
 }
 
 #[derive(Subcommand)]
 pub(crate) enum Quorum {
-    /// Marks new servers, which have not granted any lock yet, so that they count at once
+    /// Marks new servers, which have not granted any lock yet, so that the quorum counts them at
+    /// once
     #[command(after_help = INIT)]
     Init,
 }
@@ -210,7 +211,7 @@ pub(crate) struct Exec {
     #[arg(long, group = "demand")]
     read: bool,
 
-    /// Acquires a lock, the default: for names that also have reads
+    /// Acquires an exclusive lock, as by default: the counterpart of --read
     #[arg(long, group = "demand")]
     write: bool,
 
@@ -305,7 +306,7 @@ pub(crate) struct Become {
     pub(crate) command: Vec<OsString>,
 }
 
-/// A command line that does nothing: wrong usage, or a request for help.
+/// A command line without a command to run: it is wrong, or requests the help or the version.
 pub(crate) struct NotUsable(clap::Error);
 
 impl Arguments {
@@ -315,7 +316,8 @@ impl Arguments {
 }
 
 impl NotUsable {
-    /// Prints help on stdout, or a line on stderr.
+    /// Prints the requested help or version on stdout, or the mistake in one line on stderr.
+    /// Returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         if matches!(self.0.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             let _ = self.0.print();
@@ -351,7 +353,7 @@ impl NotUsable {
         }
     }
 
-    /// Returns the mistake in the usage, and a tip if there is one.
+    /// Returns clap's description of the mistake in one line, with clap's tip if there is one.
     fn mistake(&self) -> String {
         let text = self.0.render().to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -368,14 +370,16 @@ impl NotUsable {
         }
     }
 
-    /// Returns true if the error shows the usage of this command.
+    /// Returns true if the mistake is in the arguments of `command`, such as `lockctl exec`: clap
+    /// then shows the usage of this command.
     fn is_of(&self, command: &str) -> bool {
         let text = self.0.render().to_string();
         text.lines().any(|line| line.starts_with("Usage: ") && line.contains(command))
     }
 }
 
-/// The usage of the commands whose name people often leave out.
+/// The commands whose usage is added to the error for an unknown or missing argument, each with the
+/// usage.
 const USAGES: [(&str, &str); 4] = [
     ("lockctl exec", "[OPTIONS] KEY -- CMD ARGS"),
     ("lockctl holders", "[--json] [--all] [KEY...]"),

@@ -12,11 +12,12 @@ use std::process::Command;
 use crate::arguments::Become;
 use crate::exit::{self, Failure};
 
-/// The path by which Linux runs this same program again, valid even after its file was replaced.
+/// The path by which Linux runs this program again, even after the program file was replaced.
 const ITSELF: &str = "/proc/self/exe";
 
-/// Creates the process that becomes CMD and dies with `lockctl`; or CMD itself if the kernel cannot
-/// do this.
+/// Returns a command that starts CMD. On Linux it starts `lockctl become`, so that the kernel kills
+/// CMD when this process ends. Otherwise, or without `/proc`, it starts CMD directly, without this
+/// protection.
 pub(crate) fn command(program: &OsStr, arguments: &[OsString]) -> Command {
     if cfg!(target_os = "linux") && Path::new(ITSELF).exists() {
         let mut command = Command::new(ITSELF);
@@ -29,7 +30,8 @@ pub(crate) fn command(program: &OsStr, arguments: &[OsString]) -> Command {
     command
 }
 
-/// Replaces this process by CMD. Returns only if CMD does not start.
+/// Replaces this process by CMD. On Linux, the kernel then kills CMD when the process `parent`
+/// ends. Returns only if CMD cannot be started.
 pub(crate) fn run(Become { parent, command }: &Become) -> Failure {
     let [program, arguments @ ..] = &command[..] else {
         return Failure::new(exit::USAGE, "CMD is missing");

@@ -6,21 +6,21 @@ use lockcore::operate::BusyLock;
 use lockcore::{LockError, Locks};
 use tokio::time::Instant;
 
-/// The maximum number of locks in a survey. For each lock, the servers inspect the first holder and
+/// The maximum number of locks in a [`Look`]. For each lock, the servers read the first holder and
 /// the first waiter.
 const MOST: usize = 20_000;
 
-/// The busy locks (held, or with waiters) at a moment in time.
+/// The busy locks on all servers at a moment in time: the locks that are held, or have waiters.
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) locks: Vec<BusyLock>,
-    /// True if there are more locks than a survey includes.
+    /// True if there are more than [`MOST`] busy locks, so that `locks` has only some of them.
     pub(crate) is_cut: bool,
     /// The number of names whose keys belong to another program, or to another version of lockcore.
     pub(crate) unreadable: u64,
-    /// The first error of a server. If there is one, some or all locks are missing.
+    /// The first error of a server, if any. Some or all locks are then missing from `locks`.
     pub(crate) trouble: Option<LockError>,
-    /// The duration of a ping to the server; `None` if it failed.
+    /// How long a server took to reply to a ping; `None` if the ping failed.
     pub(crate) ping: Option<Duration>,
     pub(crate) took: Duration,
     pub(crate) at: Instant,
@@ -73,14 +73,14 @@ impl Look {
     }
 }
 
-/// Replaces the name in the store with the name used by commands.
+/// Replaces the lock's name in the store with the key that commands accept, if there is one.
 fn named(locks: &Locks, mut lock: BusyLock) -> BusyLock {
     let name = lock.lock.as_deref().and_then(|stored| locks.key_of(stored));
     lock.lock = name.or(lock.lock);
     lock
 }
 
-/// Returns the name used by commands, or the name in the store if commands cannot name the lock.
+/// Returns the key that commands accept for the lock, or the name in the store if there is none.
 pub(crate) fn name(lock: &BusyLock) -> &str {
     lock.lock.as_deref().unwrap_or_default()
 }

@@ -20,29 +20,31 @@ use crate::signals::{self, Signals};
 /// The time from SIGTERM to SIGKILL after the hold was lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The interval at which the process table is read after the hold was lost, until CMD has ended.
+/// The pause between two checks whether CMD and all descendants have ended, after the hold was
+/// lost.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Child {
     process: tokio::process::Child,
     /// The lock name, for messages.
     key: String,
-    /// True if SIGTSTP has arrived and CMD has not stopped yet.
+    /// True if SIGTSTP has arrived, and `lockctl` has to stop as soon as CMD has stopped.
     is_to_stop: bool,
 }
 
 /// How CMD ended.
 #[derive(Clone, Copy)]
 pub(crate) struct End {
-    /// The exit code of `lockctl` if the lock was held throughout.
+    /// The exit code of `lockctl` for the exit status of CMD, unless the hold was lost.
     pub(crate) code: u8,
     /// True if the hold ended before CMD did.
     pub(crate) lost: bool,
 }
 
 impl Child {
-    /// Starts CMD with `LOCK_KEY` and `LOCK_TOKEN` in the environment, in our process group, so
-    /// that CMD keeps the terminal.
+    /// Starts CMD with the lock name in the environment variable `LOCK_KEY`, and the fencing token,
+    /// except of permits, in `LOCK_TOKEN`. CMD runs in our process group, so that it keeps the
+    /// terminal.
     pub(crate) fn start(
         command: &[OsString],
         key: &str,
@@ -76,7 +78,8 @@ impl Child {
             .map_err(|error| become_command::not_started(program, &error))
     }
 
-    /// Waits for the end of CMD; forwards signals, and stops CMD if the hold is lost.
+    /// Waits for the end of CMD. Meanwhile forwards signals to CMD, and stops CMD if the hold is
+    /// lost.
     pub(crate) async fn end(mut self, held: &LockGuard, signals: &mut Signals) -> io::Result<End> {
         let mut child_ended = signal(SignalKind::child())?;
         loop {
@@ -98,8 +101,8 @@ impl Child {
         Ok(End { code: code(status), lost: true })
     }
 
-    /// Stops CMD and all its descendants: sends SIGTERM, after five seconds SIGKILL, until no
-    /// process is left.
+    /// Stops CMD and all descendants after the hold was lost: sends SIGTERM, and after [`PATIENCE`]
+    /// SIGKILL. Returns the exit status of CMD once no process is left.
     async fn stop(&mut self, signals: &mut Signals) -> io::Result<ExitStatus> {
         let kill_at = Instant::now() + PATIENCE;
         process_tree::send(&self.running(), Signal::TERM);
@@ -119,7 +122,7 @@ impl Child {
         }
     }
 
-    /// Lists CMD and all descendants, or CMD alone if they cannot be listed.
+    /// Returns the ids of CMD and all descendants, or of CMD alone if they cannot be listed.
     fn running(&self) -> Vec<Pid> {
         let mut running = process_tree::descendants();
         running.extend(self.id().filter(|_| running.is_empty()));
@@ -135,9 +138,9 @@ impl Child {
         self.stop_beside_command();
     }
 
-    /// Stops `lockctl` after TSTP has stopped CMD: `lockctl` has caught the signal, and a shell
-    /// waits for both. If CMD also catches TSTP, or if no shell could continue the process group,
-    /// CMD and the renewals continue.
+    /// Stops `lockctl` itself after SIGTSTP has stopped CMD, because a shell waits until both have
+    /// stopped. Does nothing while CMD runs: CMD may catch SIGTSTP, and the kernel ignores it if no
+    /// shell could continue the process group. The lease is then still renewed.
     fn stop_beside_command(&mut self) {
         let Some(id) = self.id().filter(|_| self.is_to_stop) else { return };
         let stopped = waitid(WaitId::Pid(id), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
@@ -163,7 +166,8 @@ impl Child {
         }
     }
 
-    /// Returns the id of CMD, valid until the process has been reaped, which only `end` does.
+    /// Returns the process id of CMD; `None` once CMD was reaped. Until then no other process has
+    /// the id, because only [`end`](Self::end) reaps CMD.
     fn id(&self) -> Option<Pid> {
         self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
     }

@@ -9,10 +9,10 @@ use crate::arguments::Server;
 use crate::exit::{self, Failure};
 use crate::text;
 
-/// The pause between two connection attempts.
+/// The pause between two attempts to connect to Redis.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The minimum time to connect, even with the shortest wait for the lock.
+/// The minimum time for attempts to connect, even if the user's wait for the lock is shorter.
 const LEAST: Duration = Duration::from_millis(500);
 
 impl Server {
@@ -25,7 +25,7 @@ impl Server {
     }
 }
 
-/// Tries to connect once.
+/// Connects to Redis in a single attempt, for commands that do not wait for a lock.
 pub(crate) async fn once(server: &Server) -> Result<Locks, Failure> {
     connect(&server.redis, server.builder()).await
 }
@@ -34,7 +34,9 @@ async fn connect(url: &str, builder: LocksBuilder) -> Result<Locks, Failure> {
     builder.connect(url).await.map_err(|error| failure(url, &error))
 }
 
-/// Tries to connect until `wait` has passed since `started`; only once if `wait` is `None`.
+/// Connects to Redis for `lockctl exec`. While Redis is unavailable, tries again until `wait` has
+/// passed since `started`, and at least for [`LEAST`]. Makes a single attempt if `wait` is zero or
+/// `None`.
 pub(crate) async fn within(
     url: &str,
     builder: LocksBuilder,

@@ -12,13 +12,16 @@ use crate::exit::{self, Failure};
 use crate::progress::Progress;
 use crate::signals::Signals;
 
-/// The longest wait for the reply to a ping.
+/// The maximum time for a ping. After the wait for the lock has timed out, a ping finds out whether
+/// Redis is unavailable.
 const PING: Duration = Duration::from_secs(1);
 
-/// The longest wait for the last releases at the end, while Redis is available.
+/// The maximum time at the end of `lockctl` for releases not yet confirmed by the server, if Redis
+/// was available.
 const RELEASES: Duration = Duration::from_secs(5);
 
-/// The longest wait for the last releases at the end, while Redis is unavailable.
+/// The maximum time at the end of `lockctl` for releases not yet confirmed by the server, if Redis
+/// was unavailable.
 const RELEASES_UNAVAILABLE: Duration = Duration::from_millis(500);
 
 /// How the wait for the lock ended.
@@ -68,8 +71,8 @@ fn builder(server: &Server, exec: &Exec) -> lockcore::LocksBuilder {
     }
 }
 
-/// Acquires the lock, runs CMD, and releases the lock. Sets `release_failed` if the release did not
-/// reach the server.
+/// Acquires the lock, runs CMD, and releases the lock. Returns the exit code of `lockctl`. Sets
+/// `release_failed` if the server has not confirmed the release.
 async fn hold(
     locks: &Locks,
     exec: &Exec,

@@ -9,7 +9,7 @@ use crate::text;
 
 /// Success.
 pub(crate) const OK: u8 = 0;
-/// Nothing to do, or a failure without a specific code.
+/// The lock to be released was free, or a failure has no specific code.
 pub(crate) const FAILED: u8 = 1;
 /// Bad usage.
 pub(crate) const USAGE: u8 = 64;

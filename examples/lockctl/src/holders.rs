@@ -89,7 +89,7 @@ fn people(key: &str, found: &LockInspection, processes: &Processes) -> Result<St
     Ok(shown)
 }
 
-/// JSON output, in a stable format.
+/// A line of JSON from `lockctl holders`: a lock with the holders. The format is stable.
 #[derive(Serialize)]
 struct Shape<'a> {
     lock: &'a str,

@@ -30,7 +30,7 @@ pub(crate) async fn run(server: &Server, inspect: Inspect) -> Result<u8, Failure
     Ok(exit::OK)
 }
 
-/// JSON output, in a stable format.
+/// The JSON output of `lockctl inspect`. The format is stable.
 #[derive(Serialize)]
 struct Shape<'a> {
     holders: Vec<Who<'a>>,
@@ -46,7 +46,8 @@ fn json(found: &LockInspection, processes: &Processes) -> Result<String, Failure
     })
 }
 
-/// Returns the token; `None` for permits, which have no token.
+/// Returns the fencing token of the holders, as far as it is stored: the store keeps the token of
+/// reads, but not of an exclusive lock. `None` also for permits, which have no token.
 fn token(found: &LockInspection) -> Option<u64> {
     let has_one = found.holders.iter().any(|holder| !holder.demand.is_permits());
     found.token.filter(|_| has_one).map(u64::from)
@@ -72,7 +73,7 @@ fn people(key: &str, found: &LockInspection, processes: &Processes) -> String {
     shown
 }
 
-/// Lists the waiters with their positions, next first.
+/// Formats the waiters, one on each line with the position; the next waiter is first.
 fn queue(waiters: &[Participant], processes: &Processes) -> String {
     if waiters.is_empty() {
         return "\nno waiters".to_owned();

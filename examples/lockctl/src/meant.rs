@@ -9,15 +9,17 @@ use crate::arguments::Server;
 use crate::busy::{self, Look};
 use crate::exit;
 
-/// Prints the suggestion for a name that is free, if there is one.
+/// Prints a question on stderr if the name `key` is free and the user may have meant another lock:
+/// see [`question`].
 pub(crate) async fn warn(server: &Server, locks: &Locks, key: &str) {
     if let Some(question) = question(server, locks, key).await {
         exit::warn(&format!("{key}: {question}"));
     }
 }
 
-/// Returns a suggestion for a name that is free, as a question, if there is one. Nothing is done to
-/// the suggested lock.
+/// Returns a question whether another lock was meant, for a name that is free. The other lock has
+/// the same name without or with the namespace, and is held or awaited. Returns `None` if there is
+/// no such lock. Changes nothing.
 pub(crate) async fn question(server: &Server, locks: &Locks, key: &str) -> Option<String> {
     let meant = match &server.namespace {
         Some(namespace) => without_namespace(locks, key, namespace).await,

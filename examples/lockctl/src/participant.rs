@@ -1,4 +1,4 @@
-//! A holder or a waiter, for people and for programs.
+//! The output of a holder or waiter, as text and as JSON.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,12 +10,14 @@ use serde::Serialize;
 use crate::progress::name;
 use crate::text;
 
-/// The process (`host:pid`) of each node, as far as the nodes report it.
+/// The process of each node, as `host:pid`. Nodes that have not published their process are
+/// missing.
 #[derive(Debug, Default)]
 pub(crate) struct Processes(HashMap<String, String>);
 
 impl Processes {
-    /// Returns the processes of all holders and waiters, holders first.
+    /// Reads the processes of all holders and waiters. Holders come first, because only a limited
+    /// number of nodes is looked up.
     pub(crate) async fn of(locks: &Locks, found: &LockInspection) -> Self {
         Self::of_these(locks, found.holders.iter().chain(&found.waiters)).await
     }
@@ -27,7 +29,7 @@ impl Processes {
         Self(locks.processes(participants.filter_map(|one| one.node.as_deref())).await)
     }
 
-    /// Returns `host:pid` for a holder or waiter, if reported by the node.
+    /// Returns `host:pid` for a holder or waiter; `None` if the node has not published it.
     pub(crate) fn get(&self, participant: &Participant) -> Option<&str> {
         self.0.get(participant.node.as_deref()?).map(String::as_str)
     }
@@ -36,8 +38,8 @@ impl Processes {
         Who { process: self.get(participant), ..Who::from(participant) }
     }
 
-    /// Returns a holder or waiter for people: the label, and the process if it differs from the
-    /// label.
+    /// Formats a holder or waiter as [`described`] does, followed by the process in parentheses if
+    /// it differs from the label.
     pub(crate) fn described(&self, participant: &Participant) -> String {
         let described = described(participant);
         match self.get(participant).filter(|process| *process != name(participant)) {
@@ -47,7 +49,7 @@ impl Processes {
     }
 }
 
-/// JSON output, in a stable format.
+/// A holder or waiter in JSON output. The format is stable.
 #[derive(Serialize)]
 pub(crate) struct Who<'a> {
     member: &'a str,
@@ -56,14 +58,16 @@ pub(crate) struct Who<'a> {
     process: Option<&'a str>,
     /// The demand: `lock`, `read`, or `3/10` for three of ten permits.
     demand: String,
-    /// The time since this member's first request; null for members of other programs.
+    /// How long ago the lock was requested, in ms, so for a holder the wait is included. Null for
+    /// other programs, such as a JVM service.
     age_ms: Option<u64>,
-    /// The remaining lease; 0 for a waiter.
+    /// The remaining lease in ms; 0 for a waiter.
     lease_ms: u64,
-    /// True if the hold was handed off and its process has not confirmed it yet.
+    /// True if the holder may not have renewed the lease since the grant, because the remaining
+    /// lease is no longer than a claim.
     is_claim: bool,
-    /// How many quorum primaries granted the hold, and how many there are. Omitted for a waiter,
-    /// and on a single server.
+    /// The number of quorum primaries that report the hold, and the number of all primaries. Left
+    /// out for a waiter, and without a quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
     primaries: Option<[usize; 2]>,
 }
@@ -95,7 +99,8 @@ pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns a holder's remaining lease, time since the request, and quorum primaries, for people.
+/// Formats the state of a hold, such as `lease 8.2 s, requested 3.1 s ago`. On a quorum, the number
+/// of primaries that report the hold follows.
 pub(crate) fn left(holder: &Participant) -> String {
     let lease = if holder.is_claim { "claim" } else { "lease" };
     let primaries = holder.primaries.map(|at| format!(", at {} of {} primaries", at.held, at.all));
@@ -103,14 +108,15 @@ pub(crate) fn left(holder: &Participant) -> String {
     format!("{lease} {:.1} s{}{primaries}", holder.lease_left.as_secs_f64(), asked(holder))
 }
 
-/// Returns the time since the request for people; empty if it is unknown.
+/// Formats the time since a holder's or waiter's request, such as `, requested 3.1 s ago`. Empty if
+/// the time is unknown.
 pub(crate) fn asked(participant: &Participant) -> String {
     let age = participant.age.map(|age| format!(", requested {:.1} s ago", age.as_secs_f64()));
     age.unwrap_or_default()
 }
 
-/// Returns a holder or waiter for people: the label, preceded by the demand unless that is an
-/// exclusive lock.
+/// Formats a holder or waiter: the label, such as `web-1`, preceded by the demand unless it is
+/// exclusive, such as `read: web-1`.
 pub(crate) fn described(participant: &Participant) -> String {
     let name = name(participant);
     text::one_line(&match participant.demand {

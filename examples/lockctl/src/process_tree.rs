@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, test_kill_process, waitpid};
 
-/// A process table entry.
+/// A process, as listed in `/proc`.
 struct Process {
     id: Pid,
     parent: Option<Pid>,
@@ -21,7 +21,8 @@ pub(crate) fn adopt() {
     }
 }
 
-/// Returns all descendants to which this process may send signals. Empty without `/proc`.
+/// Returns the ids of all running descendants of this process to which it may send signals. Empty
+/// without `/proc`.
 pub(crate) fn descendants() -> Vec<Pid> {
     let all = table();
     let mut found = vec![getpid()];
@@ -40,16 +41,16 @@ pub(crate) fn descendants() -> Vec<Pid> {
     found
 }
 
-/// Sends a signal to each process. A process that has ended meanwhile receives nothing: its id is
-/// not reused that quickly.
+/// Sends a signal to each of these processes, which were just listed. If a process has ended
+/// meanwhile, no other process receives the signal, because ids are not reused that quickly.
 pub(crate) fn send(all: &[Pid], signal: Signal) {
     for id in all {
         let _ = kill_process(*id, signal);
     }
 }
 
-/// Reaps adopted processes that have ended, as their parent must. Skips `command`, the id of CMD,
-/// whose status is still needed.
+/// Reaps the processes that [`adopt`] has made children of this process, once they have ended.
+/// Leaves CMD, whose id is `command`, because its exit status is still needed.
 pub(crate) fn reap(command: Option<Pid>) {
     let own = Some(getpid());
     for process in table() {
@@ -64,7 +65,8 @@ fn table() -> Vec<Process> {
     entries.filter_map(|entry| process(entry.file_name().to_str()?)).collect()
 }
 
-/// Parses `stat`, which is `ID (NAME) STATE PARENT …`; the name may contain any character.
+/// Returns the process with this id; `None` if there is none. Parses `/proc/ID/stat`, which is
+/// `ID (NAME) STATE PARENT …`, where the name may contain any character.
 fn process(id: &str) -> Option<Process> {
     let id: i32 = id.parse().ok()?;
     let stat = fs::read(format!("/proc/{id}/stat")).ok()?;

@@ -11,21 +11,22 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::text;
 
-/// The delay before the first inspection: a lock granted at once shows nothing.
+/// The delay before the queue is inspected first. Nothing is shown if the lock is granted sooner.
 const FIRST: Duration = Duration::from_millis(250);
-/// The interval between inspections.
+/// The interval between inspections of the queue.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The maximum number of waiters and holders read per inspection. If each waiter read the whole
+/// The maximum number of waiters and of holders read per inspection. If each waiter read the whole
 /// queue, the server's work per second would grow with the square of the queue length.
 const SEEN: u32 = 100;
 
-/// A line on stderr that is rewritten in place. Prints nothing if stderr is not a terminal.
+/// A line on stderr that shows the queue position while `lockctl exec` waits, and is rewritten in
+/// place. Shows nothing if stderr is not a terminal that can do this.
 pub(crate) struct Progress {
     on: bool,
     shown: bool,
 }
 
-/// The queue state shown in the line.
+/// The state of the queue, as shown in the line.
 struct Place<'a> {
     key: &'a str,
     /// Our position in the queue, from 1; `None` if we are not among the waiters that were read.
@@ -41,7 +42,8 @@ impl Progress {
         Self { on: io::stderr().is_terminal() && !dumb, shown: false }
     }
 
-    /// Shows the queue until this future is dropped.
+    /// Shows the position and updates it every second. Never completes: the caller drops this
+    /// future when the wait for the lock has ended.
     pub(crate) async fn follow(&mut self, locks: &Locks, key: &str) -> Infallible {
         if !self.on {
             return std::future::pending().await;
@@ -58,7 +60,7 @@ impl Progress {
         }
     }
 
-    /// Removes the line.
+    /// Erases the line, so that other output does not follow it on the same line.
     pub(crate) fn clear(&mut self) {
         if self.shown {
             self.shown = false;
@@ -113,7 +115,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Returns a holder's or waiter's label or id, for people.
+/// Returns the label of a holder or waiter or, without a label, the text that stands for it in the
+/// store.
 pub(crate) fn name(participant: &Participant) -> &str {
     participant.label.as_deref().filter(|label| !label.is_empty()).unwrap_or(&participant.member)
 }
@@ -122,8 +125,8 @@ fn unavailable(key: &str, error: &LockError) -> String {
     text::one_line(&format!("waiting for {key}: {error}"))
 }
 
-/// Cuts a line that is wider than the terminal, since only one line can be rewritten. A terminal of
-/// unknown width reports 0 columns.
+/// Cuts a line that is wider than the terminal, because a wrapped line could not be rewritten in
+/// place. If the width is unknown, `columns` is 0 and the line stays whole.
 fn fitted(line: &str, columns: usize) -> String {
     match columns {
         0 => line.to_owned(),

@@ -12,11 +12,11 @@ use tokio::signal::unix::{self, SignalKind};
 /// The last signal number. Signals from 34 on are Linux real-time signals.
 const LAST: i32 = if cfg!(target_os = "linux") { 64 } else { 31 };
 
-/// Signals reserved by the C library for its threads; musl reserves one more.
+/// The signals that the C library reserves for its threads: 32 and 33, with musl also 34.
 const RESERVED: std::ops::RangeInclusive<i32> =
     32..=if cfg!(target_env = "musl") { 34 } else { 33 };
 
-/// The signals that `lockctl` does not catch.
+/// The signals that `lockctl` does not catch, so that their default action applies.
 const LEFT_ALONE: [Signal; 12] = [
     // They cannot be caught.
     Signal::KILL,
@@ -36,10 +36,12 @@ const LEFT_ALONE: [Signal; 12] = [
     Signal::TTOU,
 ];
 
-/// The signals whose default action does not end a process. Only CMD needs them.
+/// The signals whose default action does not end a process. They are caught only while CMD runs, to
+/// be forwarded to CMD.
 const HARMLESS: [Signal; 4] = [Signal::CONT, Signal::TSTP, Signal::URG, Signal::WINCH];
 
-/// Receives signals from its creation on. A signal that arrives between two calls is kept.
+/// The signals that `lockctl` catches. A signal that arrives while nobody waits for it is kept for
+/// the next call.
 pub(crate) struct Signals {
     heard: Vec<(i32, unix::Signal)>,
     ignored: u64,
@@ -59,7 +61,8 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Also catches, for CMD, the signals that only stop a process or have no effect by default.
+    /// Also catches the signals in [`HARMLESS`], to forward them to CMD. Called just before CMD
+    /// starts.
     pub(crate) fn listen_for_command(&mut self) -> io::Result<()> {
         HARMLESS.iter().try_for_each(|signal| self.hear(signal.as_raw()))
     }
@@ -94,18 +97,18 @@ impl Signals {
     }
 }
 
-/// Returns true if the terminal has sent this signal to our children as well: Ctrl-C reaches the
-/// whole foreground group. A `kill -INT` looks the same; in the foreground of a terminal it is
-/// treated as Ctrl-C, because a command that receives the signal twice often takes the second as
-/// "at once, without cleanup".
+/// Returns true if the terminal has sent this signal, and so has sent it to CMD as well: Ctrl-C
+/// reaches the whole foreground group. Such a signal is not forwarded, because a command that
+/// receives it twice often takes the second as "at once, without cleanup". In the foreground of a
+/// terminal, a `kill -INT` cannot be distinguished from Ctrl-C.
 pub(crate) fn came_from_terminal(number: i32) -> bool {
     [Signal::INT, Signal::QUIT, Signal::TSTP, Signal::WINCH].iter().any(|it| it.as_raw() == number)
         && File::open("/dev/tty")
             .is_ok_and(|terminal| tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// Returns a set of the signals that this process ignores: bit n-1 for signal n. Empty without
-/// `/proc`.
+/// Returns the signals that this process ignores, as a mask in which bit n-1 stands for signal n.
+/// Zero without `/proc`.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

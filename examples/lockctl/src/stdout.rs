@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::exit::{self, Failure};
 
-/// Prints these lines. Returns false if nobody reads them any more: a reader that has seen enough
-/// closes the pipe.
+/// Prints a text and a line break on stdout. Returns false if the reader has closed the pipe, as
+/// `head` does: the caller has nothing more to print.
 pub(crate) fn print(lines: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match writeln!(stdout, "{lines}").and_then(|()| stdout.flush()) {

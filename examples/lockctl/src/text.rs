@@ -1,7 +1,7 @@
 //! Foreign text, made safe for a single terminal line.
 
-/// Escapes unprintable characters, because a line break would fake a second message, and others
-/// control the terminal or disguise a name.
+/// Escapes line breaks and other unprintable characters. A line break would fake a second message,
+/// and other characters control the terminal or disguise a name.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -15,13 +15,13 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// Removes passwords from all URLs in a message.
+/// Replaces the password in each URL of a message with `***`.
 pub(crate) fn without_passwords(message: &str) -> String {
     let words: Vec<_> = message.split(' ').map(without_password).collect();
     words.join(" ")
 }
 
-/// Removes the password from a URL.
+/// Replaces the password in a URL with `***`.
 pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
@@ -45,8 +45,8 @@ pub(crate) fn without_password(url: &str) -> String {
     shown
 }
 
-/// Removes a password from a query parameter, where URLs of Unix sockets have it:
-/// `redis+unix:///path?pass=secret`.
+/// Replaces the password in a query parameter with `***`. URLs of Unix sockets have the password
+/// there: `redis+unix:///path?pass=secret`.
 fn without_value(parameter: &str) -> String {
     match parameter.find("pass=") {
         Some(at) => format!("{}***", &parameter[..at + "pass=".len()]),

@@ -25,14 +25,15 @@ use crate::signals::Signals;
 pub(crate) use order::Order;
 use view::View;
 
-/// The interval between surveys.
+/// The minimum pause between two surveys or inspections, and the interval at which ages on the
+/// screen are updated.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The pause after a survey, in multiples of the survey's duration: surveys run at most 20 % of the
-/// time.
+/// The pause after a survey, as a multiple of the survey's duration, so that surveys run for at
+/// most a fifth of the time.
 const PAUSE: u32 = 4;
 
-/// The maximum number of waiters inspected per lock.
+/// The maximum number of waiters and of holders in an inspection of a lock.
 const WAITERS: u32 = 500;
 
 pub(crate) async fn run(server: &Server, top: Top) -> Result<u8, Failure> {
@@ -59,7 +60,7 @@ fn failed(error: &io::Error) -> Failure {
     Failure::new(exit::FAILED, format!("top: {error}"))
 }
 
-/// Returns the pause after this survey.
+/// Returns the pause between this survey and the next.
 fn pause(look: &Look) -> Duration {
     match look.trouble {
         // After an error, the survey's duration was a timeout.
@@ -68,8 +69,8 @@ fn pause(look: &Look) -> Duration {
     }
 }
 
-/// The terminal, restored on drop. The drop of `DefaultTerminal` would print an error, or panic if
-/// the terminal is closed.
+/// The terminal while `top` runs. Dropping it restores the terminal, but does not drop the inner
+/// value, which would print an error, or panic if the terminal is closed.
 struct Screen(ManuallyDrop<DefaultTerminal>);
 
 impl Screen {
@@ -85,7 +86,8 @@ impl Drop for Screen {
     }
 }
 
-/// An update for the screen: a new survey, or a new inspection of one lock.
+/// New content for the screen, sent by the task [`look`]: a survey of all locks, or an inspection
+/// of one lock.
 enum Sight {
     All(Look),
     One(one::Look),
@@ -133,7 +135,8 @@ async fn on_screen(
 /// The error code that reads and writes on a closed terminal return.
 const EIO: Option<i32> = Some(rustix::io::Errno::IO.raw_os_error());
 
-/// Surveys all locks, or inspects the selected lock, until the receiver is dropped.
+/// Surveys all locks, or inspects the lock in `wants` if the user has selected one, and sends the
+/// results to `sights`. Runs in a separate task until the receiver is dropped.
 async fn look(
     locks: Locks,
     mut wants: watch::Receiver<Option<String>>,

@@ -14,25 +14,27 @@ use crate::exit::{self, Failure};
 use crate::participant::{Processes, Who, milliseconds};
 use crate::{stdout, text};
 
-/// The maximum number of locks per line.
+/// The maximum number of locks in a line of JSON.
 const LOCKS: usize = 100;
 
-/// JSON output, in a stable format.
+/// A line of JSON from `lockctl top`: the result of a survey. The format is stable.
 #[derive(Serialize)]
 struct Line<'a> {
     /// Milliseconds since 1970.
     time_ms: u64,
     took_ms: u64,
-    /// The duration of a ping to the server; `None` if it failed.
+    /// How long a server took to reply to a ping; null if the ping failed.
     ping_ms: Option<f64>,
-    /// The number of held or awaited locks.
+    /// The number of held or awaited locks that the survey has found.
     busy: usize,
     waiting: u64,
-    /// True if there are more locks than `busy`.
+    /// True if the survey has reached the maximum number of locks, so that some are not counted.
     is_cut: bool,
-    /// The number of lock keys of another program or another version of lockcore, not shown.
+    /// The number of lock keys that belong to another program or another version of lockcore. They
+    /// are not counted in `busy`.
     unreadable: u64,
-    /// Why some or all locks are missing.
+    /// The first error of a server, because of which some or all locks are missing; null without an
+    /// error.
     error: Option<String>,
     /// The first locks, in the requested order.
     locks: Vec<Busy<'a>>,
@@ -43,12 +45,13 @@ struct Busy<'a> {
     lock: &'a str,
     waiting: u64,
     holding: u64,
-    /// The first of the lock's holders.
+    /// The first of the lock's holders; null if the lock is free.
     holder: Option<Who<'a>>,
     next: Option<Who<'a>>,
 }
 
-/// Prints a line after each survey, until the reader closes the pipe.
+/// Prints a line of JSON after each survey. Returns the exit code when the reader has closed the
+/// pipe.
 pub(super) async fn run(locks: &Locks, order: Order) -> Result<u8, Failure> {
     loop {
         let mut look = Look::at(locks).await;

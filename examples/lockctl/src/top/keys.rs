@@ -5,8 +5,8 @@ use std::thread;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use tokio::sync::mpsc;
 
-/// Returns pressed keys, and `None` when the terminal was resized. The channel closes with the
-/// terminal.
+/// Starts to read the keyboard in a separate thread. The channel yields each pressed key, and
+/// `None` when the terminal was resized. It closes when the terminal is closed.
 pub(super) fn listen() -> mpsc::UnboundedReceiver<Option<KeyEvent>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     // The thread blocks in a system call for the next key, and ends with the process.

@@ -1,4 +1,4 @@
-//! A single lock, inspected.
+//! The inspections of a single lock, while the screen shows it alone.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::WAITERS;
 use crate::participant::Processes;
 
-/// A lock's holders and waiters at a moment in time.
+/// The result of an inspection: a lock's holders and waiters at a moment in time, or an error.
 #[derive(Debug)]
 pub(super) struct Look {
     name: String,
@@ -32,14 +32,15 @@ impl Look {
     }
 }
 
-/// A lock that the screen shows alone, with its holders and waiters.
+/// The lock that the user has opened: the screen shows it alone, with the holders and waiters.
 #[derive(Debug)]
 pub(super) struct One {
     pub(super) name: String,
-    /// The last inspection, with time and duration.
+    /// The last successful inspection, with the time when it ended and the duration.
     pub(super) last: Option<(LockInspection, Instant, Duration)>,
     pub(super) processes: Processes,
-    /// The error since the last inspection, if any: why there is no later inspection.
+    /// The error of the latest inspection, because of which `last` is outdated. `None` if the
+    /// latest inspection was successful.
     pub(super) trouble: Option<LockError>,
     turns: Turns,
     /// The index of the first waiter that the screen shows.
@@ -67,14 +68,15 @@ impl One {
         }
     }
 
-    /// Estimates the time until the turn with `ahead` waiters ahead, at the observed rate.
+    /// Estimates how long a waiter with `ahead` waiters ahead still has to wait, if the queue
+    /// continues at the observed rate of turns. `None` before two turns were observed.
     pub(super) fn turn_in(&self, ahead: usize) -> Option<Duration> {
         let turns = u32::try_from(ahead).ok()?.saturating_add(1);
         Some(self.turns.each()? * turns)
     }
 }
 
-/// How often the first waiter has changed, and over which time.
+/// The turns of a queue: how often, and over what time, the first waiter was seen to change.
 #[derive(Debug, Default)]
 struct Turns {
     began: Option<Instant>,
@@ -84,7 +86,8 @@ struct Turns {
 }
 
 impl Turns {
-    /// Counts the waiters ahead of the new first waiter as turns: each had its turn, or has left.
+    /// Records the present queue. Each waiter that was ahead of the new first waiter counts as a
+    /// turn, because it was granted the lock or has left the queue.
     fn note(&mut self, found: &LockInspection, at: Instant) {
         let waiters: Vec<_> = found.waiters.iter().map(|waiter| waiter.member.clone()).collect();
         let turns = match waiters.first() {
@@ -100,8 +103,8 @@ impl Turns {
         self.waiters = waiters;
     }
 
-    /// Returns the mean length of a turn, after at least two turns, because the first was observed
-    /// only in part.
+    /// Returns the average duration of a turn. `None` before the second turn, because the first was
+    /// observed only in part.
     fn each(&self) -> Option<Duration> {
         let (began, last) = (self.began?, self.last?);
         (self.count >= 2).then(|| last.duration_since(began) / self.count)

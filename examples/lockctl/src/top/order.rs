@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use lockcore::operate::{BusyLock, Participant};
 
-/// The measure by which locks are sorted.
+/// The measure by which `lockctl top` sorts locks, the highest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
     /// The longest queue

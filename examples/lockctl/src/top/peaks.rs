@@ -1,4 +1,4 @@
-//! Peaks since `top` started: the list itself shows only the current state.
+//! The longest queues since `top` started. The list of locks shows only the current queues.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,14 +8,15 @@ use tokio::time::Instant;
 
 use crate::busy::{self, Look};
 
-/// Maximum number of remembered locks, by the longest queues.
+/// The maximum number of locks in [`Peaks`]. The locks with the longest queues are kept.
 const MOST: usize = 1_000;
 
-/// Locks seen with waiters, by name.
+/// The peaks of the locks that had waiters since `top` started, by lock name.
 #[derive(Debug, Default)]
 pub(super) struct Peaks(HashMap<String, Peak>);
 
-/// A lock's longest queue, and the longest wait of any next waiter.
+/// The longest queue of a lock since `top` started, and the longest time that a next waiter had
+/// waited.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peak {
     pub(super) waiting: u64,
@@ -51,7 +52,7 @@ impl Peaks {
         }
     }
 
-    /// Returns the peaks, hottest first.
+    /// Returns all peaks, the longest queue first.
     pub(super) fn sorted(&self) -> Vec<(&str, Peak)> {
         let mut sorted: Vec<_> = self.0.iter().map(|(name, peak)| (name.as_str(), *peak)).collect();
         sorted.sort_by_key(|(name, peak)| (Reverse(peak.heat()), *name));

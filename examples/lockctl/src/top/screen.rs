@@ -79,7 +79,7 @@ fn draw_list(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, bo
     frame.render_widget(table, body);
 }
 
-/// Draws the peaks since `top` started.
+/// Draws the list of the longest queues since `top` started.
 fn draw_peaks(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, body]: [Rect; 3]) {
     let line = "the longest queues since top started";
     frame.render_widget(Line::from(line).bold(), title);
@@ -110,7 +110,7 @@ fn draw_peaks(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, b
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), body);
 }
 
-/// A list column.
+/// A column in the list of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Lock,
@@ -176,8 +176,8 @@ impl Column {
     }
 }
 
-/// Shortens a text to the start and the end around an ellipsis, because names in a service often
-/// start alike.
+/// Cuts the middle out of a text that is wider than `width` columns, and puts an ellipsis there.
+/// The end stays visible, because the lock names of a service often start alike.
 fn cut(text: &str, width: u16) -> String {
     let width = usize::from(width);
     if Line::from(text).width() <= width {
@@ -257,8 +257,8 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), below);
 }
 
-/// Returns a line with the age of the last survey and the duration of a ping, or why there is no
-/// later survey.
+/// Returns the line below the title: how long ago the screen was updated, and how long a server
+/// took to reply. After a failed update, the error `trouble` is shown instead of the reply time.
 fn state_line(
     trouble: Option<&str>,
     last: Option<(Instant, Option<Duration>)>,
@@ -282,7 +282,8 @@ fn age(participant: &Participant) -> String {
     participant.age.map(short).unwrap_or_default()
 }
 
-/// Returns the time since a holder's request, including the wait.
+/// Formats the time since a holder's request, including the wait, such as `5.0 s ago`. Empty if the
+/// time is unknown.
 fn asked(holder: &Participant) -> String {
     holder.age.map(|age| format!("{} ago", short(age))).unwrap_or_default()
 }
@@ -291,7 +292,7 @@ fn lease(holder: &Participant) -> String {
     format!("{}{}", short(holder.lease_left), if holder.is_claim { " claim" } else { "" })
 }
 
-/// Formats a time with at most two numbers.
+/// Formats a duration with one or two units, such as `5.0 s` or `2 m 07 s`.
 fn short(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

@@ -8,24 +8,26 @@ use super::order::Order;
 use super::peaks::Peaks;
 use crate::busy::{self, Look};
 
-/// The number of rows per page key.
+/// The number of rows by which a page key moves.
 const PAGE: usize = 10;
 
-/// What the screen shows, and what the user has selected.
+/// The state of the screen of `lockctl top`: what is shown, and what the user has selected.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) order: Order,
-    /// The last survey that did not fail completely, sorted.
+    /// The last survey, with the locks in the order shown. A survey without any lock because of an
+    /// error does not replace it.
     pub(super) look: Option<Look>,
-    /// The error of the latest survey, if any: why some or all locks are missing or old.
+    /// The error of the latest survey, if any: some or all locks in `look` are missing or outdated.
     pub(super) trouble: Option<String>,
     pub(super) selected: usize,
-    /// The peaks since `top` started, and whether they are shown instead of the last survey.
+    /// The longest queues since `top` started.
     pub(super) peaks: Peaks,
+    /// Whether `peaks` is shown instead of `look`.
     pub(super) shows_peaks: bool,
     /// The lock that is shown alone; `None` while the list is shown.
     pub(super) one: Option<One>,
-    /// The lock name that the user is typing; `None` if the user is not.
+    /// The lock name that the user is typing; `None` if the user types none.
     pub(super) typed: Option<String>,
 }
 
@@ -37,7 +39,8 @@ impl View {
         Self { order, look, trouble, selected: 0, peaks, shows_peaks, one, typed }
     }
 
-    /// Returns the name of the lock to inspect; `None` while the list is shown.
+    /// Returns the name of the lock to inspect, the one that is shown alone. `None` while the list
+    /// is shown: all locks are then surveyed.
     pub(super) fn wanted(&self) -> Option<String> {
         self.one.as_ref().map(|one| one.name.clone())
     }
@@ -122,7 +125,7 @@ impl View {
         true
     }
 
-    /// Returns the names in the current list.
+    /// Returns the names in the shown list, from top to bottom.
     fn names(&self) -> Vec<&str> {
         match self.shows_peaks {
             true => self.peaks.sorted().into_iter().map(|(name, _)| name).collect(),
@@ -134,7 +137,8 @@ impl View {
         self.names().get(self.selected).map(|name| (*name).to_owned())
     }
 
-    /// Moves the selection to a lock's new row.
+    /// Selects the row of the lock with this name, after a new survey has moved it. If the lock is
+    /// gone, the selected row stays.
     fn select(&mut self, name: Option<String>) {
         let names = self.names();
         // The first row stays selected: it is the busiest lock, whatever the name.
@@ -146,7 +150,8 @@ impl View {
     }
 }
 
-/// Returns the row after a movement key.
+/// Returns the row that is selected after this key. A key that is not a movement key changes
+/// nothing.
 fn moved(row: usize, last: usize, key: KeyCode) -> usize {
     let row = match key {
         KeyCode::Down | KeyCode::Char('j') => row.saturating_add(1),
