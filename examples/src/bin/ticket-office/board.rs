@@ -15,23 +15,25 @@ use crate::office;
 use crate::seats::Seats;
 use crate::status::Line;
 
-/// The delay before the page shows a change by another process; own changes show at once.
+/// The interval between polls, by which the page shows changes by other processes. Changes by this
+/// process are polled sooner: see [`GATHER`].
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The delay between a change by this process and the poll, so that simultaneous changes are shown
-/// together, and a buyer who just joined the queue is included.
+/// The delay between a change by this process and the next poll, so that simultaneous changes are
+/// polled together, and a buyer who is just joining the queue is included.
 const GATHER: Duration = Duration::from_millis(25);
 
-/// The maximum duration of a poll: after it, the page shows that the server is unavailable.
+/// The maximum time of a poll for the requests to the lock servers. If it is exceeded, the page
+/// shows that the lock service is unavailable.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The maximum number of queues per poll; further queues take turns.
+/// The maximum number of seats whose queues are inspected in a poll. Further seats take turns.
 const LINES: usize = 64;
 
-/// The maximum number of watchers, each of which keeps a connection open.
+/// The maximum number of watchers of the board. Each of them keeps an HTTP connection open.
 const WATCHERS: usize = 1_000;
 
-/// A seat with its queue, as the page shows it.
+/// A seat with the buyer and the queue, as the page shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct View {
     seat: u32,
@@ -41,25 +43,25 @@ pub(crate) struct View {
     line: Line,
 }
 
-/// All seats at a moment in time.
+/// The state of all seats, as of the last polls.
 #[derive(Debug, Clone)]
 struct Hall {
     seats: Vec<Arc<View>>,
-    /// When the last poll of each queue began.
+    /// For each seat, when the last poll that inspected the queue began.
     looked: Vec<Instant>,
-    /// Why no seat can be bought now, for people.
+    /// A sentence that says why no seat can be bought now; `None` if the last poll was successful.
     trouble: Option<&'static str>,
     at: Instant,
 }
 
-/// The changes to send to a watcher.
+/// What has changed on the board since a watcher's previous change. The first has all seats.
 #[derive(Debug, Serialize)]
 pub(crate) struct Change {
     trouble: Option<&'static str>,
     seats: Vec<View>,
 }
 
-/// The board as requests see it. Cheap to clone.
+/// A handle to the board, for requests. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Board {
     shared: Arc<Shared>,
@@ -68,7 +70,8 @@ pub(crate) struct Board {
 }
 
 struct Shared {
-    /// The seats just changed by this process, which the next poll reads.
+    /// The seats marked by [`Board::stir`] since the last poll. The next poll inspects their
+    /// queues.
     stirred: Mutex<BTreeSet<u32>>,
     wake: Notify,
     watchers: Arc<Semaphore>,
@@ -90,19 +93,20 @@ impl Board {
         Self { shared, hall: receiver, task }
     }
 
-    /// Marks a seat as changing: the pages show it soon.
+    /// Marks a seat, because a buyer joins or leaves the queue, or buys it. A poll soon inspects
+    /// the queue, so that the page shows the change.
     pub(crate) fn stir(&self, seat: u32) {
         self.shared.stirred().insert(seat);
         self.shared.wake.notify_one();
     }
 
-    /// Marks a seat as changing now, and again when the returned value is dropped.
+    /// Marks a seat as [`stir`](Self::stir) does, now and again when the returned value is dropped.
     pub(crate) fn stirring(&self, seat: u32) -> Stirring {
         self.stir(seat);
         Stirring { board: self.clone(), seat }
     }
 
-    /// Adds a watcher; `None` if there are too many.
+    /// Adds a watcher of all seats. Returns `None` if there are [`WATCHERS`] already.
     pub(crate) fn watch(&self) -> Option<Watcher> {
         let permit = Arc::clone(&self.shared.watchers).try_acquire_owned().ok()?;
         let mut hall = self.hall.clone();
@@ -113,13 +117,13 @@ impl Board {
         Some(Watcher { hall, known: None, waits: is_old, _permit: permit })
     }
 
-    /// Adds a watcher for a seat's queue; `None` if there are too many.
+    /// Adds a watcher of a seat's queue. Returns `None` if there are [`WATCHERS`] already.
     pub(crate) fn queue(&self, seat: u32) -> Option<Queue> {
         let permit = Arc::clone(&self.shared.watchers).try_acquire_owned().ok()?;
         Some(Queue { hall: self.hall.clone(), seat, _permit: permit })
     }
 
-    /// Closes the board, and the streams of all watchers.
+    /// Stops the polls, and ends the event streams of all watchers. Called at shutdown.
     pub(crate) fn close(&self) {
         self.task.abort();
     }
@@ -131,7 +135,8 @@ impl Shared {
     }
 }
 
-/// Marks a seat as changing when it is dropped, also when a buyer disconnects.
+/// Marks a seat as [`Board::stir`] does when it is dropped: when a purchase has ended, or the buyer
+/// has disconnected.
 pub(crate) struct Stirring {
     board: Board,
     seat: u32,
@@ -143,18 +148,19 @@ impl Drop for Stirring {
     }
 }
 
-/// A board watcher.
+/// A watcher of all seats, for the event stream of an open page.
 pub(crate) struct Watcher {
     hall: watch::Receiver<Arc<Hall>>,
     known: Option<Arc<Hall>>,
-    /// True if the board is outdated, because the first poll has not happened yet.
+    /// Whether [`next`](Self::next) waits for a poll before it returns. At first this is true only
+    /// if the last poll is too old to be shown, because nobody watched.
     waits: bool,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Watcher {
-    /// Returns the changes since the last call, initially everything. `None` when the board has
-    /// closed.
+    /// Waits for a change, and returns what has changed since the last call. The first call returns
+    /// all seats. Returns `None` when the board has closed.
     pub(crate) async fn next(&mut self) -> Option<Change> {
         loop {
             if self.waits {
@@ -171,7 +177,7 @@ impl Watcher {
     }
 }
 
-/// A watcher for a seat's queue.
+/// A watcher of a seat's queue, for a buyer who waits there.
 pub(crate) struct Queue {
     hall: watch::Receiver<Arc<Hall>>,
     seat: u32,
@@ -179,13 +185,14 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Waits for the next poll. Returns false when the board has closed.
+    /// Waits for the next poll of the board. Returns false when the board has closed.
     pub(crate) async fn changed(&mut self) -> bool {
         self.hall.changed().await.is_ok()
     }
 
-    /// Returns the number of waiters ahead of this waiter, from a poll that began after `since`;
-    /// `None` if the waiter was not found. With several waiters of that name, the largest number.
+    /// Returns the number of waiters ahead of the buyer with the name `waiter`; if several waiters
+    /// have this name, of the last. Returns `None` if there is no such waiter, or if the last poll
+    /// of the queue began before `since`, when the buyer may not have been queued.
     pub(crate) fn ahead(&self, waiter: &str, since: Instant) -> Option<u64> {
         let hall = self.hall.borrow();
         let index = self.seat as usize - 1;
@@ -210,13 +217,13 @@ impl Hall {
     }
 }
 
-/// The task that polls the seats.
+/// The task that polls the seats and their queues while the board has watchers.
 struct Watch {
     locks: Locks,
     seats: Seats,
     shared: Arc<Shared>,
     sender: watch::Sender<Arc<Hall>>,
-    /// The seat where the next round continues.
+    /// The last seat that was inspected in turns. The next poll continues after it.
     turn: u32,
 }
 
@@ -245,7 +252,8 @@ impl Watch {
         }
     }
 
-    /// Returns the seats changed by this process, as many as fit into a poll.
+    /// Takes the seats marked by [`Board::stir`], at most [`LINES`]. Further marked seats wait for
+    /// the next poll.
     fn stirred(&self) -> BTreeSet<u32> {
         let mut stirred = self.shared.stirred();
         let mut lines = std::mem::take(&mut *stirred);
@@ -256,8 +264,8 @@ impl Watch {
         lines
     }
 
-    /// Adds seats that other processes may have changed: queues with waiters, and the rest in
-    /// turns.
+    /// Adds seats that other processes may have changed, until there are [`LINES`]: at first seats
+    /// that are held or awaited, then all seats in turns.
     fn others(&mut self, lines: &mut BTreeSet<u32>) {
         let hall = Arc::clone(&self.sender.borrow());
         let busy = hall.seats.iter().filter(|view| !view.line.is_empty()).map(|view| view.seat);
@@ -310,14 +318,15 @@ impl Watch {
     }
 }
 
-/// Replaces a seat only if it has changed.
+/// Replaces the view of a seat only if it differs, because watchers recognize an unchanged seat by
+/// the same allocation.
 fn change(view: &mut Arc<View>, now: View) {
     if **view != now {
         *view = Arc::new(now);
     }
 }
 
-/// Returns a time before any poll.
+/// Returns a time before any poll, for a board that was never polled.
 fn long_ago() -> Instant {
     Instant::now().checked_sub(10 * INTERVAL).unwrap_or_else(Instant::now)
 }

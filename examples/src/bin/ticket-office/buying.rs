@@ -1,4 +1,4 @@
-//! `POST /seats/{id}/buy`: checks, queues, serves.
+//! `POST /seats/{id}/buy`: checks the order, queues for the seat, and sells it.
 
 use axum::extract::{FromRequest, Request, State};
 use axum::middleware::Next;
@@ -13,7 +13,7 @@ use crate::sale;
 use crate::seat::SeatId;
 use crate::told::Told;
 
-/// The seat in the path, and the order in the body.
+/// A request to buy a seat: the seat from the path, and the order from the body.
 pub(crate) struct Purchase {
     pub(crate) seat: SeatId,
     pub(crate) order: Order,
@@ -28,15 +28,16 @@ impl FromRequest<Office> for Purchase {
     }
 }
 
-/// Locks the seat, with the buyer as the label.
+/// Requests the seat's lock, with the buyer's name as the label.
 impl Lockable for Purchase {
     fn lock_key(&self) -> Keys {
         Keys::one(office::key(self.seat.0)).label(self.order.buyer.as_str())
     }
 }
 
-/// Waits for the buyer's turn. A buyer who disconnects earlier is not served; afterwards, a
-/// separate task finishes the sale.
+/// Handles `POST /seats/{id}/buy`: waits for the buyer's turn, and sells the seat. A buyer who
+/// disconnects before the turn is not served. From the turn on, the sale runs in a separate task,
+/// and a disconnect does not stop it.
 pub(crate) async fn buy(
     State(office): State<Office>,
     Extension(told): Extension<Told>,
@@ -65,7 +66,8 @@ pub(crate) async fn buy(
     }
 }
 
-/// Shows on the board which buyers join and leave the queue, and reports the purchase.
+/// A middleware around [`buy`]. Marks the seat for the board when the buyer joins and leaves the
+/// queue, and adds a channel to the request by which [`buy`] notices a disconnect.
 pub(crate) async fn stir(
     State(office): State<Office>,
     seat: SeatId,

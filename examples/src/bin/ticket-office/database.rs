@@ -11,11 +11,12 @@ use deadpool_sqlite::{
 };
 use tokio::task::JoinError;
 
-/// The maximum wait of a write for writes on other connections, and of a query for a connection.
+/// The maximum wait of a query for a connection from the pool, and of a write until other
+/// connections have finished their writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The table of seats. `token` is the highest fencing token seen for the seat; once sold, the token
-/// of the sale.
+/// Creates the table of seats. `token` is the highest fencing token with which a purchase of the
+/// seat has begun. When the seat is sold, it is the token of the sale.
 const SCHEMA: &str = "\
 CREATE TABLE IF NOT EXISTS seats (
     seat  INTEGER PRIMARY KEY,
@@ -27,14 +28,14 @@ const SEATS: &str = "\
 WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?1)
 INSERT OR IGNORE INTO seats (seat) SELECT n FROM numbers;";
 
-/// A pool of connections, on threads that may block.
+/// A pool of connections to the SQLite database. Queries run on threads that may block.
 #[derive(Clone)]
 pub(crate) struct Database {
     pool: Pool,
 }
 
 impl Database {
-    /// Opens the database, and creates it and the seats if missing.
+    /// Opens the database. Creates the file and the seats if they are missing.
     pub(crate) async fn open(path: Option<PathBuf>, seats: u32) -> Result<Self, DatabaseError> {
         // Every connection to `:memory:` opens a separate database, so only one is allowed.
         let (path, connections) = match path {
@@ -65,9 +66,9 @@ impl Database {
         Ok(database)
     }
 
-    /// Runs `work` on a connection; once polled, `work` runs to completion, even if this future is
-    /// dropped. A pool discards a connection whose check is interrupted, and an in-memory database
-    /// would be lost with it.
+    /// Runs `work` on a connection from the pool, in a separate task: once polled, it runs to
+    /// completion, even if this future is dropped. Otherwise the pool would discard a connection
+    /// whose check was interrupted, and an in-memory database would be lost with it.
     pub(crate) async fn run<T, F>(&self, work: F) -> Result<T, DatabaseError>
     where
         F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -98,12 +99,13 @@ fn prepare(connection: &mut Connection, seats: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// A database error, or an error on the way to the database.
+/// The text of an error of the database, of the connection pool, or of the task with a query.
 #[derive(Debug)]
 pub(crate) struct DatabaseError(String);
 
 impl DatabaseError {
-    /// Describes the error with the flag that set the path, so that the user knows what to change.
+    /// Describes the error with the flag `--database` and the path, so that the user knows what to
+    /// change. `path` is `None` for an in-memory database.
     pub(crate) fn about(&self, path: Option<&Path>) -> String {
         let path = path.map_or("in memory".into(), Path::to_string_lossy);
         format!("--database {path}: {self}")

@@ -15,7 +15,7 @@ use crate::faults::{Crew, Panel, PanelWatcher};
 use crate::office::Office;
 use crate::problem::Problem;
 
-/// The delay before a browser reconnects.
+/// The delay before a browser reconnects to an event stream that has ended.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The interval of keep-alive events: they detect closed pages, and prevent proxies from closing
@@ -33,14 +33,15 @@ pub(crate) async fn events(State(office): State<Office>) -> Response {
     Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
-/// The changes for a page.
+/// The sources of a page's events: the board and, with `--faults`, the fault panel.
 struct Changes {
     board: Watcher,
     faults: Option<PanelWatcher>,
 }
 
 impl Changes {
-    /// Returns the next event; `None` when the board has closed.
+    /// Waits for the next event, and returns it with the state for the next call. Returns `None`
+    /// when the board has closed.
     async fn next(mut self) -> Option<(Result<Event, axum::Error>, Self)> {
         let event = tokio::select! {
             change = self.board.next() => Event::default().event("hall").json_data(change?),

@@ -23,12 +23,13 @@ pub(crate) use relay::split as split_url;
 use crate::office::Office;
 use crate::problem::Problem;
 
-/// The environment variables that turn a process of this program into a buyer: the buyer's name,
-/// and the relay URL to Redis.
+/// The environment variable that makes a process of this program a buyer of the fault panel. The
+/// value is the buyer's name.
 pub(crate) const NAME: &str = "TICKET_OFFICE_FAULTS_BUYER";
+/// The environment variable with a buyer's Redis URL, which leads to the buyer's relay.
 pub(crate) const REDIS: &str = "TICKET_OFFICE_FAULTS_REDIS";
 
-/// What a visitor does to a buyer's process: a fault, or the end of a fault.
+/// A fault of a buyer's process, or the end of a fault, chosen by a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Fault {
@@ -39,7 +40,7 @@ pub(crate) enum Fault {
     Reconnect,
 }
 
-/// Returns the panel's routes.
+/// Returns the routes of the fault panel.
 pub(crate) fn routes() -> Router<Office> {
     Router::new()
         .route("/faults/buyers", post(start))
@@ -53,19 +54,20 @@ fn crew(office: &Office) -> Result<&Crew, Problem> {
     office.faults.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "faults-off", off))
 }
 
-/// `GET /faults`: returns the panel.
+/// `GET /faults`: returns the state of the panel.
 async fn panel(State(office): State<Office>) -> Result<Json<Panel>, Problem> {
     Ok(Json(crew(&office)?.panel()))
 }
 
-/// `POST /faults/buyers`: starts another buyer.
+/// `POST /faults/buyers`: starts another buyer, and returns the state of the panel.
 async fn start(State(office): State<Office>) -> Result<(StatusCode, Json<Panel>), Problem> {
     let crew = crew(&office)?;
     crew.start().await?;
     Ok((StatusCode::CREATED, Json(crew.panel())))
 }
 
-/// `POST /faults/buyers/{number}/{fault}`: applies the fault before it responds.
+/// `POST /faults/buyers/{number}/{fault}`: applies the fault to a buyer and then, once it is in
+/// effect, returns the state of the panel.
 async fn fault(
     State(office): State<Office>,
     Path((number, fault)): Path<(u32, Fault)>,

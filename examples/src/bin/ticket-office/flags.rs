@@ -8,10 +8,10 @@ use crate::faults;
 use clap::Parser;
 use lockcore::LockOptions;
 
-/// The maximum payment time: meanwhile, the seat's queue does not move.
+/// The maximum length of a payment. During a payment, the seat's queue does not move.
 pub(crate) const MAX_PAY: Duration = Duration::from_secs(30);
 
-/// The maximum wait of a browser request, in seconds.
+/// The highest allowed `--max-wait`, in seconds.
 const MAX_WAIT: f64 = 3_600.0;
 
 /// SQLite's name for an in-memory database.
@@ -115,25 +115,27 @@ pub(crate) struct Flags {
     #[arg(long)]
     faults: bool,
 
-    /// The name of this process's buyer, for the panel.
+    /// The buyer's name, if this process is a buyer of the fault panel.
     #[arg(long, hide = true, env = faults::NAME, hide_env = true)]
     faults_buyer: Option<String>,
 
-    /// The buyer's relay.
+    /// The buyer's Redis URL, which leads to the buyer's relay.
     #[arg(long, hide = true, env = faults::REDIS, hide_env = true)]
     faults_redis: Option<String>,
 }
 
 impl Flags {
-    /// Returns the Redis to use; `REDIS_URL=` means none.
+    /// Returns the URL of the Redis with the locks, in a buyer's process the URL of the relay.
+    /// `None` for in-memory locks, also if the URL is empty: `REDIS_URL=`.
     pub(crate) fn redis(&self) -> Option<&str> {
         self.faults_redis.as_deref().or(self.redis.as_deref()).filter(|url| !url.is_empty())
     }
 
-    /// Returns the Redis for the fault panel, if the panel is on.
+    /// Returns the Redis URL of the office for the buyers of the fault panel; `None` if the panel
+    /// is off.
     ///
     /// # Errors
-    /// A sentence, if the panel must not be on.
+    /// A sentence for the user, if `--faults` is set and another flag does not allow the panel.
     pub(crate) fn faults(&self) -> Result<Option<&str>, String> {
         if !self.faults {
             return Ok(None);
@@ -148,13 +150,13 @@ impl Flags {
         redis.map(Some).ok_or_else(|| "--faults: the buyers need a redis:// URL".into())
     }
 
-    /// Whether to serve the lock pages, which show all buyers' names: only to visitors on this
-    /// machine.
+    /// Returns whether to serve the lock pages. They show the names of all buyers, so only visitors
+    /// on this machine may see them: the office has to listen on a loopback address.
     pub(crate) fn shows_locks(&self) -> bool {
         self.listen.ip().is_loopback()
     }
 
-    /// Returns the buyer's name, if this process is a buyer.
+    /// Returns the buyer's name, if this process is a buyer of the fault panel.
     pub(crate) fn buyer(&self) -> Option<&str> {
         self.faults_buyer.as_deref()
     }
@@ -172,12 +174,12 @@ impl Flags {
         }
     }
 
-    /// Returns the lock options for each seat.
+    /// Returns the options of each seat's lock: wait, lease and queue limit.
     pub(crate) fn options(&self) -> LockOptions {
         LockOptions::new().wait(self.max_wait).lease(self.lease).queue_limit(self.queue_limit)
     }
 
-    /// Returns the payment time unless the order overrides it.
+    /// Returns the length of a payment for orders that do not set it.
     pub(crate) fn pay(&self) -> Duration {
         Duration::from_millis(self.pay_ms)
     }

@@ -12,19 +12,19 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use crate::office::{self, Office};
 
-/// The bucket limits for waits, in seconds. A free lock takes a round trip, less than a
-/// millisecond.
+/// The bucket limits for durations, such as waits, in seconds. They begin below a millisecond,
+/// because a free lock takes only a round trip.
 const SECONDS: [f64; 17] = [
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
     10.0, 30.0,
 ];
-/// The bucket limits for the error of a predicted wait, in seconds. Below 0, a request waited
-/// longer than predicted.
+/// The bucket limits for the error of a predicted wait, in seconds. An error below 0 means that the
+/// request waited longer than predicted.
 const ERRORS: [f64; 13] =
     [-10.0, -5.0, -1.0, -0.5, -0.1, -0.02, 0.0, 0.02, 0.1, 0.5, 1.0, 5.0, 10.0];
 const PLACES: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
 
-/// How often samples are moved into buckets; they are kept until then.
+/// How often the recorder moves its samples into buckets. Until then, each sample occupies memory.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 pub(crate) struct Metrics {
@@ -34,7 +34,8 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Installs the recorder, which counts from now on.
+    /// Installs the recorder for the metrics of this process, and creates the office's own
+    /// counters.
     pub(crate) fn install() -> Result<Arc<Self>, BuildError> {
         let recorder = builder()?.install_recorder()?;
         let upkeep = recorder.clone();
@@ -52,7 +53,7 @@ impl Metrics {
         self.sold.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an outdated token refused by the database.
+    /// Counts a purchase whose outdated token was refused by the database.
     pub(crate) fn fenced(&self) {
         self.fenced.fetch_add(1, Ordering::Relaxed);
     }

@@ -12,20 +12,20 @@ use crate::faults::Crew;
 use crate::metrics::Metrics;
 use crate::seats::Seats;
 
-/// The office. Cheap to clone.
+/// The state that all requests share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Office {
     pub(crate) locks: Locks,
     pub(crate) seats: Seats,
     pub(crate) board: Board,
-    /// Whether to serve the lock pages: only on a loopback address.
+    /// Whether the lock pages are served, as only on a loopback address.
     pub(crate) shows_locks: bool,
     pub(crate) metrics: Arc<Metrics>,
-    /// The fault panel's buyers; `None` if the panel is off.
+    /// The buyers of the fault panel; `None` if the panel is off.
     pub(crate) faults: Option<Crew>,
-    /// Wait, lease and queue limit of each seat's lock.
+    /// The wait, lease and queue limit of each seat's lock.
     pub(crate) options: LockOptions,
-    /// The payment time unless the order overrides it.
+    /// The length of a payment for orders that do not set it.
     pub(crate) pay: Duration,
 }
 
@@ -35,7 +35,7 @@ impl FromRef<Office> for Locks {
     }
 }
 
-/// The class of seat locks.
+/// The class of the seats' locks, which separates them from the locks of other requests in metrics.
 pub(crate) const CLASS: &str = "seats";
 
 /// Returns the lock name for a seat.
@@ -43,7 +43,7 @@ pub(crate) fn key(seat: u32) -> String {
     format!("seat:{seat}")
 }
 
-/// Returns the holder and the waiters for a seat.
+/// Reads the holder and the waiters of a seat's lock.
 pub(crate) async fn line(locks: &Locks, seat: u32) -> Result<LockInspection, LockError> {
     locks.inspect(key(seat)).await
 }

@@ -13,13 +13,13 @@ use crate::flags::MAX_PAY;
 use crate::office::Office;
 use crate::problem::Problem;
 
-/// Maximum order size in bytes.
+/// The maximum size of an order, in bytes.
 pub(crate) const MAX_BYTES: usize = 16 << 10;
 
-/// Maximum name length in characters.
+/// The maximum length of a buyer's name, in characters.
 const MAX_NAME: usize = 40;
 
-/// The maximum time for a body to arrive: slower clients only keep a connection busy.
+/// The maximum time for an order to arrive. A slower client only keeps a connection busy.
 const BODY: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
@@ -28,12 +28,12 @@ struct Body {
     pay_ms: Option<u64>,
 }
 
-/// The buyer, and the payment time.
+/// An order for a seat: the buyer's name, and the length of the payment.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) buyer: String,
     pub(crate) pay: Duration,
-    /// When the order arrived, from which the wait is counted.
+    /// When the order had arrived. The wait shown to the buyer begins then.
     pub(crate) asked: Instant,
 }
 
@@ -54,8 +54,8 @@ impl FromRequest<Office> for Order {
     }
 }
 
-/// Returns the refusal for a bad body: an oversized body and a wrong content type have specific
-/// statuses, all other errors are 422.
+/// Returns the refusal of an order that cannot be read: 413 if it is too large, 415 for a wrong
+/// content type, and 422 for all other errors.
 fn unreadable(rejection: &JsonRejection) -> Problem {
     match rejection.status() {
         StatusCode::BAD_REQUEST => Problem::bad_order(rejection.body_text()),
@@ -63,7 +63,8 @@ fn unreadable(rejection: &JsonRejection) -> Problem {
     }
 }
 
-/// Checks the payment length. An excessive length is cut, because others wait.
+/// Returns the length of the payment: as requested or, if nothing is requested, `usual`. It is at
+/// most [`MAX_PAY`], because others wait.
 fn pay(asked_ms: Option<u64>, usual: Duration) -> Duration {
     asked_ms.map_or(usual, Duration::from_millis).min(MAX_PAY)
 }

@@ -12,10 +12,10 @@ use crate::office::Office;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The link to the lock pages, if they are served.
+/// The line of the page with the link to the lock pages, removed if they are not served.
 const LOCKS: &str = "  <p><a href=\"/locks\">All locks with holders and queues</a></p>\n";
 
-/// `GET /`: returns the page.
+/// `GET /`: returns the HTML of the page.
 pub(crate) async fn html(State(office): State<Office>) -> Response {
     let html = include_str!("page.html");
     match office.shows_locks {

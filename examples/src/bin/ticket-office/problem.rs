@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::database::DatabaseError;
 use crate::say;
 
-/// Maximum size of a response body to convert, in bytes: more than any refusal or ticket.
+/// The maximum size of a response body for [`body_of`], in bytes: more than any refusal or ticket.
 const MAX_BODY: usize = 64 << 10;
 
-/// A refusal, with a code for programs and a sentence for people.
+/// A refused request, with a code for programs and a sentence for people.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -59,13 +59,13 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Returns the response for a lock error, rendered by the lock layer.
+/// Returns the response for a lock error. It is the same as from the lock layer.
 pub(crate) fn of_locks(error: impl Into<LockError>) -> Response {
     error.into().into_response()
 }
 
-/// Returns a response body as JSON, with `Retry-After` as `retry_after` in seconds: for an event
-/// that replaces the response.
+/// Returns the body of a response as JSON, for an event that stands for the response. An event has
+/// no headers, so `Retry-After` becomes the field `retry_after`, in seconds.
 pub(crate) async fn body_of(response: Response) -> Value {
     let after = response.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok());
     let after: Option<u64> = after.and_then(|seconds| seconds.parse().ok());

@@ -11,11 +11,12 @@ use lockcore::Locks;
 use crate::flags::{Flags, MAX_PAY};
 use crate::order::MAX_BYTES;
 
-/// The time allowed for everything in a purchase except waiting and paying.
+/// The time for a purchase in addition to the longest wait and the longest payment.
 const REST: Duration = Duration::from_secs(5);
 
-/// Returns the layer around a purchase. It stores responses beside the locks, if they are on a
-/// single Redis.
+/// Returns the layer that serves a purchase only once for each `Idempotency-Key`. With a `redis://`
+/// URL, responses are stored on that Redis, for all processes. Otherwise each process stores the
+/// responses to its own purchases.
 pub(crate) fn layer(flags: &Flags, locks: &Locks) -> Result<IdempotencyLayer, CreatePoolError> {
     let once = match flags.redis() {
         None => IdempotencyLayer::new(locks.clone(), MemoryReplays::new(), scope),
@@ -33,8 +34,8 @@ pub(crate) fn layer(flags: &Flags, locks: &Locks) -> Result<IdempotencyLayer, Cr
     Ok(once.locking(|line| line.options(options)).max_run(longest).body_limit(MAX_BYTES))
 }
 
-/// Returns the scope of idempotency keys, the same for everybody, because the office has no logins:
-/// a key is a random number known only to the buyer.
+/// Returns the same scope for all requests, because the office has no logins: an idempotency key is
+/// a random number known only to the buyer.
 fn scope(_: &Parts) -> Result<Scope, Refusal> {
     Ok(Scope::new("buyers"))
 }

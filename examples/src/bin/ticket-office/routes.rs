@@ -13,9 +13,9 @@ use crate::office::{self, Office};
 use crate::order::MAX_BYTES;
 use crate::{buying, events, faults, metrics, page, status, waiting};
 
-/// Creates the office's routes. The lock pages are at `/locks`, for visitors on this machine,
-/// because they show all buyers' names. Event streams end when `end` is cancelled. `once` is the
-/// layer that serves each purchase only once.
+/// Creates the routes of the office. `once` is the layer that serves each purchase only once. The
+/// lock pages are at `/locks`. They show the names of all buyers, so they are served only to
+/// visitors on this machine. Their event streams end when `end` is cancelled.
 pub(crate) fn routes(office: Office, once: IdempotencyLayer, end: CancellationToken) -> Router {
     let shows_locks = office.shows_locks;
     let locks = Dashboard::new(office.locks.clone()).until(end);

@@ -22,7 +22,9 @@ pub(crate) struct Ticket {
     waited_ms: u64,
 }
 
-/// Sells `seat` under the hold with the fencing token `token`.
+/// Sells `seat` to a buyer whose hold has the fencing token `token`: begins the purchase, waits for
+/// the payment, and writes the sale. `waited` is shown on the ticket. Returns a refusal if the seat
+/// is sold, or if a later holder has begun.
 pub(crate) async fn sell(
     office: Office,
     seat: u32,

@@ -15,7 +15,7 @@ pub(crate) fn trouble(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "ticket-office: {text}");
 }
 
-/// Starts to print events on stderr: among them Redis outages, their ends, and lost holds.
+/// Starts to log events on stderr: among them Redis outages, their ends, and lost holds.
 pub(crate) fn events() {
     let log = tracing_subscriber::fmt().with_max_level(LevelFilter::INFO);
     log.with_writer(io::stderr).log_internal_errors(false).init();

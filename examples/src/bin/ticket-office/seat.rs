@@ -6,7 +6,8 @@ use http::request::Parts;
 use crate::office::Office;
 use crate::problem::Problem;
 
-/// A seat that exists.
+/// The number of an existing seat, taken from the path of a request. Other numbers are refused with
+/// 404.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SeatId(pub(crate) u32);
 

@@ -6,22 +6,22 @@ use serde::Serialize;
 
 use crate::database::{Database, DatabaseError};
 
-/// Begins a purchase: raises the token of a free seat. This makes the write safe: if only the write
-/// raised the token, a holder without the lock could still write between the new holder's read and
-/// write.
+/// Begins a purchase: raises the token of a free seat, so that holders with lower tokens cannot
+/// sell it any more. If only the sale raised the token, a holder without the lock could still sell
+/// the seat after the new holder has seen that it is free.
 const BEGIN: &str = "UPDATE seats SET token = ?2 WHERE seat = ?1 AND buyer IS NULL AND token < ?2";
 
 const BUYER: &str = "SELECT buyer FROM seats WHERE seat = ?1";
 
-/// Sells the seat unless a buyer with a newer token has begun.
+/// Sells the seat, unless a holder with a higher token has begun a purchase.
 const SELL: &str = "UPDATE seats SET buyer = ?3 WHERE seat = ?1 AND token = ?2";
 
-/// Frees the seat unless a newer holder has begun.
+/// Frees the seat, if it was sold with this token.
 const HAND_BACK: &str = "UPDATE seats SET buyer = NULL WHERE seat = ?1 AND token = ?2";
 
 const ALL: &str = "SELECT seat, buyer, token FROM seats WHERE seat <= ?1 ORDER BY seat";
 
-/// The public view of a seat.
+/// A seat, as every visitor may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Seat {
     pub(crate) seat: u32,
@@ -30,18 +30,18 @@ pub(crate) struct Seat {
     pub(crate) token: Option<i64>,
 }
 
-/// The result of beginning a purchase.
+/// The result of [`Seats::begin`]: whether the holder may sell the seat.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
     Free,
     Sold {
         buyer: String,
     },
-    /// A newer holder has begun: this holder has lost the lock.
+    /// A later holder has begun, so this holder has lost the lock.
     Overtaken,
 }
 
-/// The seats 1 to `count`.
+/// The seats in the database, with the numbers 1 to `count`. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Seats {
     database: Database,
@@ -80,8 +80,8 @@ impl Seats {
             .await
     }
 
-    /// Begins a purchase: if the seat is free, records the token, so that no older holder can sell
-    /// the seat afterwards.
+    /// Begins a purchase. If the seat is free, records the token, so that no earlier holder can
+    /// sell the seat afterwards.
     pub(crate) async fn begin(
         &self,
         seat: u32,
@@ -104,7 +104,7 @@ impl Seats {
             .await
     }
 
-    /// Sells the seat; returns `false` without a write if a newer holder has begun since.
+    /// Sells the seat to `buyer`. Returns false, and writes nothing, if a later holder has begun.
     pub(crate) async fn sell(
         &self,
         seat: u32,
@@ -115,7 +115,7 @@ impl Seats {
         Ok(self.database.run(move |connection| connection.execute(SELL, values)).await? == 1)
     }
 
-    /// Returns a seat sold with this token.
+    /// Frees a seat that was sold with this token, for a buyer of the fault panel who returns it.
     pub(crate) async fn hand_back(
         &self,
         seat: u32,

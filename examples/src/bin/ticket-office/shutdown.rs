@@ -14,10 +14,12 @@ use crate::flags::MAX_PAY;
 use crate::office::Office;
 use crate::say;
 
-/// The time allowed for everything in a purchase except paying, and for responses still being sent.
+/// The time for a purchase in addition to the longest payment, and then again the time for
+/// responses that are still being sent.
 const LAST: Duration = Duration::from_secs(5);
 
-/// Receives SIGTERM and Ctrl-C. A signal that arrives while no task waits for it is kept.
+/// The signals that close the office: SIGTERM and Ctrl-C. A signal that arrives while no task waits
+/// for it is kept.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -31,7 +33,7 @@ impl Signals {
         })
     }
 
-    /// Returns the next signal number.
+    /// Waits for the next signal, and returns the number.
     async fn next(&mut self) -> i32 {
         tokio::select! {
             _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
@@ -40,8 +42,8 @@ impl Signals {
     }
 }
 
-/// Serves until a signal arrives; then cancels the token and serves only requests already started.
-/// A second signal ends the process at once.
+/// Serves requests until a signal arrives. Then cancels `end`, refuses new and waiting buyers, and
+/// serves the purchases that have begun. A second signal ends the process at once.
 pub(crate) async fn serve(
     listener: TcpListener,
     routes: Router,

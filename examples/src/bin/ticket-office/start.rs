@@ -19,10 +19,10 @@ use crate::say;
 use crate::seats::Seats;
 use crate::shutdown::{self, Signals};
 
-/// clap's exit code for a bad value.
+/// The exit code for a wrong flag, as clap uses it.
 const USAGE: u8 = 2;
 
-/// Why the office cannot open, with an exit code.
+/// The reason why the office cannot open, and the exit code.
 pub(crate) struct Failure {
     code: u8,
     message: String,
@@ -49,7 +49,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     }
 }
 
-/// Opens the office, and closes it on a signal.
+/// Opens the office, and serves requests until a signal has closed it.
 async fn open(flags: Flags) -> Result<(), Failure> {
     let faults = flags.faults().map_err(|message| Failure { code: USAGE, message })?;
     say::events();
@@ -137,7 +137,7 @@ fn description(flags: &Flags) -> String {
     format!("{} seats, {locks}, {database}", flags.seats)
 }
 
-/// Returns an address for a browser on this machine.
+/// Returns the host and port by which a browser on this machine reaches the office.
 fn reachable(address: SocketAddr) -> String {
     match address.ip().is_unspecified() {
         true => format!("localhost:{}", address.port()),

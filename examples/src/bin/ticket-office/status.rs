@@ -12,7 +12,7 @@ use crate::problem::{self, Problem};
 use crate::seat::SeatId;
 use crate::seats::Seat;
 
-/// The labels of the holder of a seat's lock and of its waiters, next first.
+/// The names of the holder of a seat's lock and of the waiters, the next waiter first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Line {
     holder: Option<String>,
@@ -24,7 +24,8 @@ impl Line {
         self.holder.is_none() && self.waiters.is_empty()
     }
 
-    /// Returns the number of waiters ahead of the last waiter with this name.
+    /// Returns the number of waiters ahead of the last waiter with this name; `None` if there is no
+    /// such waiter.
     pub(crate) fn ahead(&self, waiter: &str) -> Option<u64> {
         self.waiters.iter().rposition(|name| name == waiter).map(|place| place as u64)
     }
@@ -39,7 +40,7 @@ impl From<LockInspection> for Line {
     }
 }
 
-/// Returns the buyer's name, stored as the label.
+/// Returns the name of a holder or waiter, which is the label of the request.
 fn name(participant: &Participant) -> String {
     participant.label.as_deref().unwrap_or(&participant.member).to_owned()
 }
@@ -57,7 +58,8 @@ pub(crate) async fn line(seat: SeatId, State(office): State<Office>) -> Response
     }
 }
 
-/// `GET /healthz`: returns whether the office can sell at all.
+/// `GET /healthz`: returns 200 if the lock servers and the database respond, and otherwise the
+/// refusal that buyers receive.
 pub(crate) async fn health(State(office): State<Office>) -> Response {
     if let Err(error) = office.locks.ping().await {
         return problem::of_locks(error);

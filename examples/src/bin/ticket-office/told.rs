@@ -1,4 +1,4 @@
-//! What a buyer receives before the response: the stages of a purchase.
+//! The channel by which a purchase reports its stages to the buyer, before the response.
 //!
 //! With an idempotency key, a purchase continues without the client. This channel reports whether
 //! the buyer is still there: nobody who has left the queue is served.
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::problem::Problem;
 
-/// A stage of a purchase, as the buyer is informed of it.
+/// A stage of a purchase, which is reported to the buyer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stage {
     Begun,
@@ -19,19 +19,21 @@ pub(crate) enum Stage {
     Paying(FencingToken),
 }
 
-/// A waiting buyer's position.
+/// The position of a waiting buyer: how many buyers are ahead, and the wait so far.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Place {
     pub(crate) ahead: u64,
     pub(crate) waited_ms: u64,
 }
 
-/// The purchase's end of the channel, in the request extensions.
+/// The sender for the stages of a purchase. A middleware puts it into the request's extensions, and
+/// keeps the receiver.
 #[derive(Debug, Clone)]
 pub(crate) struct Told(watch::Sender<Stage>);
 
 impl Told {
-    /// Returns both ends. The buyer's end is dropped when the buyer disconnects.
+    /// Creates the sender and the receiver. The middleware drops the receiver when the buyer
+    /// disconnects.
     pub(crate) fn new() -> (Self, watch::Receiver<Stage>) {
         let (told, stages) = watch::channel(Stage::Begun);
         (Self(told), stages)
@@ -41,8 +43,9 @@ impl Told {
         self.0.send_replace(stage);
     }
 
-    /// Waits until the buyer has disconnected, and returns a response that nobody reads. The status
-    /// shows that nothing was done: a repeat with the same key queues again.
+    /// Waits until the buyer has disconnected, and returns the response that ends the purchase.
+    /// Nobody reads it, but the idempotency layer takes the status to mean that nothing was done: a
+    /// repeat with the same key queues again.
     pub(crate) async fn gone(&self) -> Response {
         self.0.closed().await;
         let detail = "The buyer has left the queue.";

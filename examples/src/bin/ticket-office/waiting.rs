@@ -34,15 +34,16 @@ use crate::problem::{self, Problem};
 use crate::sale::{self, Ticket};
 use crate::told::{Place, Stage, Told};
 
-/// A waiting buyer. On drop, leaves the queue and updates the board.
+/// A buyer who waits for the lock of a seat. Dropping it leaves the queue and updates the board.
 struct Waiting {
     acquire: Pin<Box<Acquire>>,
     places: watch::Receiver<Option<u64>>,
-    /// The queue as polled by the board; `None` if there are too many watchers.
+    /// The queue as polled by the board; `None` if the board has too many watchers.
     queue: Option<Queue>,
-    /// Upper bound for the number of buyers ahead.
+    /// The number of buyers ahead, or more if some have left the queue since the last poll. `None`
+    /// until the buyer is queued.
     ahead: Option<u64>,
-    /// When the server reported the position.
+    /// When the server last reported the position. Only later polls of the queue are used.
     told: Instant,
     seat: u32,
     order: Order,
@@ -50,8 +51,9 @@ struct Waiting {
     stirring: Stirring,
 }
 
-/// A middleware around [`buy`]. Once the purchase has begun, it sends the stages and the response
-/// as events.
+/// A middleware around [`buy`]. Turns the response into a stream of events: the stages of the
+/// purchase, and at the end the response itself. A response before the purchase has begun, such as
+/// to a bad order, is returned unchanged.
 pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
     let (told, mut stages) = Told::new();
     request.extensions_mut().insert(told);
@@ -85,7 +87,8 @@ pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
     Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
-/// Returns the event for a stage; `None` for a purchase that has just begun.
+/// Returns the event by which the buyer receives a stage; `None` for [`Stage::Begun`], which has no
+/// event.
 fn event(stage: &Stage) -> Option<Result<Event, axum::Error>> {
     let event = Event::default();
     match stage {
@@ -97,7 +100,8 @@ fn event(stage: &Stage) -> Option<Result<Event, axum::Error>> {
     }
 }
 
-/// Waits for the turn, and pays.
+/// Handles `POST /seats/{id}/buy/events`: waits for the buyer's turn, reports each new position,
+/// and sells the seat.
 pub(crate) async fn buy(
     State(office): State<Office>,
     Extension(told): Extension<Told>,
@@ -125,7 +129,7 @@ pub(crate) async fn buy(
     }
 }
 
-/// What happens next to a waiting buyer.
+/// An event in the wait of a buyer: a new position, or the turn with the guard of the lock.
 enum Step {
     Place(Place),
     Turn(LockGuard),
@@ -151,7 +155,8 @@ impl Waiting {
         }
     }
 
-    /// Waits until the position changes, or for the turn.
+    /// Waits until the position has changed or the turn has come. Returns `Err` with the refusal if
+    /// the lock is not granted.
     async fn next(&mut self) -> Result<Step, Response> {
         loop {
             let shown = self.ahead;
@@ -180,7 +185,7 @@ impl Waiting {
         }
     }
 
-    /// Sells the seat in a separate task.
+    /// Sells the seat in a separate task, so that a disconnect does not stop the sale.
     fn pay(self, guard: LockGuard) -> JoinHandle<Result<Ticket, Problem>> {
         let Self { seat, order, office, stirring, .. } = self;
         let (token, waited) = (guard.fencing_token(), order.asked.elapsed());
@@ -194,7 +199,8 @@ impl Waiting {
     }
 }
 
-/// Waits for the board's next poll.
+/// Waits for the board's next poll. Never completes if there is no queue to watch, or once the
+/// board has closed.
 async fn changed(queue: &mut Option<Queue>) {
     if let Some(open) = queue {
         if open.changed().await {

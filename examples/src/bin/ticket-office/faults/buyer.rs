@@ -12,10 +12,11 @@ use crate::flags::Flags;
 use crate::office;
 use crate::seats::{Begun, Seats};
 
-/// The pause after a refusal.
+/// The pause after an error, before the buyer queues again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Takes turns at the seat until it is sold for good, or the office has exited.
+/// Runs the process of a buyer: buys and returns the last seat, again and again, until a visitor
+/// has bought it or the office has exited.
 pub(crate) async fn run(name: &str, locks: Locks, seats: Seats, flags: &Flags) {
     let turns = async {
         loop {
@@ -69,7 +70,8 @@ fn report(report: &Report) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// Waits for the end of stdin, which the office keeps open.
+/// Waits for the end of stdin. The office keeps stdin open, so the end means that the office has
+/// exited.
 async fn office_has_ended() {
     let mut stdin = tokio::io::stdin();
     while stdin.read_u8().await.is_ok() {}

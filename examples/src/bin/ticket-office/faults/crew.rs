@@ -29,20 +29,20 @@ use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::say;
 
-/// The maximum number of concurrent buyers.
+/// The maximum number of buyers whose processes run at the same time.
 const MOST_RUNNING: usize = 8;
 
-/// The time for the kernel to stop a process.
+/// The maximum time until the kernel has stopped a process after SIGSTOP.
 const STOP: Duration = Duration::from_secs(1);
 
-/// All buyers. Cheap to clone.
+/// The buyers of the fault panel, with their processes. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Crew {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// The office's own Redis URL.
+    /// The Redis URL of the office. The relays of the buyers lead to the same server.
     url: String,
     metrics: Arc<Metrics>,
     running: Mutex<Running>,
@@ -76,7 +76,9 @@ impl Crew {
         PanelWatcher(panel)
     }
 
-    /// Starts another buyer, with this process's command line.
+    /// Starts another buyer: a process with the command line of this process, and a relay to Redis.
+    /// Returns a refusal if [`MOST_RUNNING`] buyers run already, or if the process cannot be
+    /// started.
     pub(crate) async fn start(&self) -> Result<(), Problem> {
         let (before, server, rest) = split(&self.shared.url).ok_or_else(|| {
             failed(
@@ -102,7 +104,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Applies a fault.
+    /// Applies a fault to the buyer with this number. Returns a refusal if the buyer does not run.
     pub(crate) async fn fault(
         &self,
         number: u32,
@@ -132,7 +134,7 @@ impl Crew {
         }
     }
 
-    /// Kills all buyers.
+    /// Kills the processes of all buyers, when the office closes.
     pub(crate) fn end(&self) {
         for process in self.shared.running().buyers.values_mut() {
             let _ = process.child.start_kill();
@@ -145,7 +147,7 @@ impl Shared {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies a fault to a buyer's process; `None` if there is no such process.
+    /// Applies a fault to the process of a buyer. Returns `None` if the buyer does not run.
     fn fault(&self, number: u32, fault: Fault) -> Option<io::Result<()>> {
         let mut running = self.running();
         let process = running.buyers.get_mut(&number)?;
@@ -164,7 +166,8 @@ impl Shared {
         Some(done)
     }
 
-    /// Receives a buyer's reports until the process has ended.
+    /// Shows the reports of a buyer in the panel until the process has ended, then reaps the
+    /// process.
     async fn follow(self: Arc<Self>, number: u32, stdout: ChildStdout) {
         let mut lines = BufReader::new(stdout).lines();
         while let Ok(Some(line)) = lines.next_line().await {
@@ -193,7 +196,8 @@ impl Process {
         Ok(kill_process(self.pid()?, signal)?)
     }
 
-    /// Stops the process, and waits until the kernel has stopped it, some time after the signal.
+    /// Sends SIGSTOP to the process, and waits until it has stopped, because the kernel stops a
+    /// process only some time after the signal.
     fn freeze(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
         let deadline = Instant::now() + STOP;

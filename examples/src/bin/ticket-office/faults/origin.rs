@@ -20,7 +20,8 @@ pub(super) async fn check(request: Request, next: Next) -> Response {
     Problem::new(StatusCode::FORBIDDEN, "cross-site", detail).into_response()
 }
 
-/// Whether the host is this machine, by address, and the page, if any, comes from it.
+/// Returns true if the request was sent to an address of this machine, and if the page that sent
+/// it, if any, has the same origin.
 fn is_ours(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let Some(host) = text(HOST) else { return false };

@@ -9,33 +9,33 @@ use tokio::sync::watch;
 use super::Fault;
 use crate::sale;
 
-/// The maximum number of reports kept.
+/// The maximum number of reports that the panel shows.
 const MOST_REPORTS: usize = 12;
 
-/// The maximum number of buyers shown; buyers that ended first are removed first.
+/// The maximum number of buyers that the panel shows. The oldest ended buyer is removed first.
 const MOST_SHOWN: usize = 12;
 
-/// A report from a buyer's process: a line of JSON on stdout.
+/// The stage that a buyer's process has reached. The process prints it as a line of JSON on stdout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "kebab-case")]
 pub(super) enum Report {
     /// The process has not reported anything yet.
     Starting,
-    /// The buyer waits for the seat's lock.
+    /// The buyer waits for the lock of the last seat.
     Waiting,
     /// The buyer holds the seat's lock, and pays.
     Paying { token: u64 },
     /// The buyer has written the sale, and returned the seat.
     Written { token: u64 },
-    /// The database refused the write: a holder with a newer token was there.
+    /// The database refused the write, because a later holder has begun.
     Refused { token: u64 },
     /// The buyer was not served, because of an error.
     NotServed { detail: String },
-    /// A visitor has bought the seat for good.
+    /// A visitor has bought the seat for good, so the buyer ends.
     Sold,
 }
 
-/// A buyer's process.
+/// A buyer, and the state of the buyer's process.
 #[derive(Debug, Clone, Serialize)]
 struct Buyer {
     number: u32,
@@ -48,7 +48,7 @@ struct Buyer {
     last: Report,
 }
 
-/// A report in the list, with the buyer who made it.
+/// A report with the name of the buyer, for the list of reports.
 #[derive(Debug, Clone, Serialize)]
 struct Entry {
     name: String,
@@ -56,7 +56,7 @@ struct Entry {
     report: Report,
 }
 
-/// What the panel shows: the buyers, and the outcomes of their writes.
+/// The state of the fault panel, as pages receive it: the buyers, and the outcomes of their writes.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Panel {
     seat: u32,
@@ -66,7 +66,7 @@ pub(crate) struct Panel {
     /// The number of stale writes refused by the database.
     refused: u64,
     buyers: Vec<Buyer>,
-    /// The latest reports except `Waiting` and `Paying`, newest first.
+    /// The latest reports of outcomes, newest first: all except `Waiting` and `Paying`.
     reports: VecDeque<Entry>,
 }
 
@@ -137,11 +137,12 @@ impl Panel {
     }
 }
 
-/// A panel watcher.
+/// A watcher of the fault panel, for the event stream of an open page.
 pub(crate) struct PanelWatcher(pub(super) watch::Receiver<Panel>);
 
 impl PanelWatcher {
-    /// Returns the panel, at once and then after each change; `None` when the panel has closed.
+    /// Returns the state of the panel, at once on the first call and then after each change.
+    /// Returns `None` when all handles to the crew are dropped.
     pub(crate) async fn next(&mut self) -> Option<Panel> {
         self.0.changed().await.ok()?;
         Some(self.0.borrow_and_update().clone())

@@ -7,7 +7,8 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A TCP relay to Redis. It closes all connections on drop.
+/// A TCP relay between a buyer's process and Redis, which can cut the buyer off. Dropping it closes
+/// all connections.
 pub(super) struct Relay {
     address: SocketAddr,
     is_cut: watch::Sender<bool>,
@@ -26,7 +27,8 @@ impl Relay {
         self.address
     }
 
-    /// Closes all connections and every new connection, or lets them pass again.
+    /// If `is_cut`, closes all connections, and each new connection at once. Otherwise lets new
+    /// connections pass again.
     pub(super) fn cut(&self, is_cut: bool) {
         self.is_cut.send_replace(is_cut);
     }
@@ -56,8 +58,8 @@ async fn forward(mut client: TcpStream, server: String, mut cut: watch::Receiver
     }
 }
 
-/// Splits a `redis://` URL into the part before the server, the server with port, and the rest;
-/// `None` for any other URL.
+/// Splits a `redis://` URL so that the server can be replaced by a relay: returns the part before
+/// the server, the server with port, and the rest. Returns `None` for any other URL.
 pub(crate) fn split(url: &str) -> Option<(&str, String, &str)> {
     let begin = "redis://".len();
     let rest = url.strip_prefix("redis://")?;
