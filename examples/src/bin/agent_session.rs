@@ -20,14 +20,15 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 use lock_axum::{FencingToken, LockHandle, LockScopeLayer, Locks, lock_by};
 use tokio::net::TcpListener;
 
-/// The turns of each session. Replace this with your database.
+/// The turns so far of each session. Replace this with your database.
 #[derive(Clone, Default)]
 struct Transcripts(Arc<Mutex<HashMap<u64, Transcript>>>);
 
 #[derive(Default)]
 struct Transcript {
     turns: Vec<String>,
-    /// The fencing token of the last hold that has started.
+    /// The fencing token of the last hold that has begun a turn. Earlier holds cannot write any
+    /// more.
     token: Option<FencingToken>,
 }
 
@@ -58,8 +59,9 @@ async fn turn(
 }
 
 impl Transcripts {
-    /// Records the hold's token, so that no earlier hold can write, and returns the number of turns
-    /// so far. In SQL: `UPDATE … SET token = $1 … AND token < $1` before the `SELECT`.
+    /// Begins a turn: records the hold's token, so that no earlier hold can write. Returns the
+    /// number of turns so far, or an error if a later hold has begun. In SQL, before the `SELECT`:
+    /// `UPDATE … SET token = $1 … AND token < $1`.
     fn begin(&self, session: u64, token: FencingToken) -> Result<usize, &'static str> {
         let mut all = self.all();
         let transcript = all.entry(session).or_default();
@@ -70,7 +72,8 @@ impl Transcripts {
         Ok(transcript.turns.len())
     }
 
-    /// Adds a turn, unless a later hold has started: in SQL `… WHERE token = $1`.
+    /// Adds a turn to the session. Returns an error instead if a later hold has begun. In SQL:
+    /// `… WHERE token = $1`.
     fn append(&self, session: u64, turn: String, token: FencingToken) -> Result<(), &'static str> {
         let mut all = self.all();
         let transcript = all.entry(session).or_default();

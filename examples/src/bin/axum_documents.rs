@@ -44,8 +44,8 @@ async fn replace(
     format!("written under token {}\n", put.lock.fencing_token())
 }
 
-/// Replace this with your storage. A document has two halves, written in sequence: a read during a
-/// write would see half of the old text.
+/// The texts of the documents. Replace this with your storage. A document has two halves, written
+/// in sequence: a read during a write would see half of the old text.
 #[derive(Clone, Default)]
 struct Files(Arc<Mutex<HashMap<(u64, bool), String>>>);
 

@@ -17,7 +17,8 @@ use lock_axum::{Keys, LockError, LockScopeLayer, Lockable, Locked, Locks};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
-/// Replace this with your service: calls take a while, and are not aware of each other.
+/// The balance of each account. Replace this with your service. A read and a write take a while, so
+/// that without a lock concurrent transfers would overwrite each other's balances.
 #[derive(Clone, Default)]
 struct Bank(Arc<Mutex<HashMap<u64, i64>>>);
 
@@ -44,7 +45,7 @@ struct Transfer {
 }
 
 impl Lockable for Transfer {
-    /// Locks both accounts, in any order: opposite transfers do not deadlock.
+    /// Returns the keys of both accounts, in any order: opposite transfers do not deadlock.
     fn lock_key(&self) -> Keys {
         Keys::one(format!("account:{}", self.from)).and(format!("account:{}", self.to))
     }

@@ -62,7 +62,7 @@ async fn words(
     Body::from_stream(words)
 }
 
-/// Replace this with your upstream: it counts each tenant's open calls.
+/// The number of open calls of each tenant. Replace this with your upstream.
 #[derive(Clone, Default)]
 struct Upstream(Arc<Mutex<HashMap<String, u32>>>);
 

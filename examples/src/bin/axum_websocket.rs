@@ -33,7 +33,8 @@ async fn edit(document: OwnedLock<Path<Document>>, upgrade: WebSocketUpgrade) ->
     upgrade.on_upgrade(|socket| session(socket, document))
 }
 
-/// Keeps the lock with the socket, in a task that outlives the handler.
+/// Serves the socket in a task that outlives the handler, and holds the lock until the socket is
+/// closed.
 async fn session(mut socket: WebSocket, document: OwnedLock<Path<Document>>) {
     let guard = &document.guards()[0];
     let hello = format!("document {} is yours, token {}", document.id, guard.fencing_token());

@@ -17,7 +17,7 @@ const LOCK: &str = "order:42";
 const PAID: &str = "paid:42";
 const TURNS: u32 = 5;
 
-/// Acquires the old lock by polling. `value` is unique per hold.
+/// Acquires the old lock with a `SET NX` loop. `value` is unique to this hold.
 async fn set_nx(redis: &mut MultiplexedConnection, value: &str) -> RedisResult<()> {
     let mut set = cmd("SET");
     set.arg(LOCK).arg(value).arg("NX").arg("PX").arg(30_000);
@@ -33,24 +33,25 @@ async fn compare_and_delete(redis: &mut MultiplexedConnection, value: &str) -> R
     cmd("EVAL").arg(script).arg(1).arg(LOCK).arg(value).query_async(redis).await
 }
 
-/// Does the work: reads, waits, writes.
+/// Adds a payment: reads the number of payments, waits, and writes the next number. Without a lock,
+/// concurrent payments would be lost.
 async fn pay(redis: &mut MultiplexedConnection) -> RedisResult<()> {
     let paid: Option<u32> = cmd("GET").arg(PAID).query_async(redis).await?;
     tokio::time::sleep(Duration::from_millis(50)).await;
     cmd("SET").arg(PAID).arg(paid.unwrap_or(0) + 1).query_async(redis).await
 }
 
-/// Takes a turn with the old lock, as all processes do before the migration, and old processes
-/// during it.
+/// Pays under the old lock, as all processes do before the migration, and processes not yet
+/// migrated during it.
 async fn old_turn(redis: &mut MultiplexedConnection, value: &str) -> RedisResult<()> {
     set_nx(redis, value).await?;
     pay(redis).await?;
     compare_and_delete(redis, value).await
 }
 
-/// Takes a turn in the intermediate step of the migration: with the new lock, in whose queue new
-/// processes wait, and inside it the old lock. After the last old process has stopped, call `pay`
-/// instead of `old_turn`.
+/// Pays in a migrated process, while other processes still use the old lock. Acquires the new lock,
+/// in whose queue migrated processes wait, and inside it the old lock, which excludes the others.
+/// After the last of them has stopped, call `pay` instead of `old_turn`.
 async fn new_turn(
     redis: &mut MultiplexedConnection,
     value: &str,

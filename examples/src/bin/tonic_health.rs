@@ -21,16 +21,17 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-/// Replace this with your service; this example needs no code generation.
+/// A service for which the example needs no code generation. Replace this with your service.
 struct Checks;
 
-/// Returns the refusal as a gRPC status: the code, the sentence, and as metadata `lock-code` and a
-/// retry hint.
+/// Converts a lock error to a gRPC status with code and sentence. The metadata are `lock-code` and,
+/// if a retry is useful, a hint when.
 fn refused(error: LockError) -> Status {
     Status::from_header_map(&error.grpc_trailers()).expect("it has a status")
 }
 
-/// Acquires the lock named in the message; the layer keeps it.
+/// Acquires the lock for the service named in the message. The layer keeps the lock until the
+/// response or the stream has ended.
 async fn locked(request: &Request<HealthCheckRequest>) -> Result<(), Status> {
     let locks = RequestLocks::of(request.extensions()).map_err(refused)?;
     let key = format!("service:{}", request.get_ref().service);

@@ -27,7 +27,7 @@ struct Event {
     version: u64,
 }
 
-/// The orders and the events. Replace this with your database.
+/// The orders, and the ids of the handled events. Replace this with your database.
 #[derive(Clone, Default)]
 struct Orders(Arc<Mutex<Tables>>);
 
@@ -39,7 +39,8 @@ struct Tables {
 
 #[derive(Default)]
 struct Order {
-    /// The fencing token of the last hold that has started.
+    /// The fencing token of the last hold that has begun to handle an event. Earlier holds cannot
+    /// write any more.
     token: Option<FencingToken>,
     version: Option<u64>,
 }
@@ -69,7 +70,9 @@ async fn webhook(
 }
 
 impl Orders {
-    /// Raises the order's token, then checks whether the event is known or outdated.
+    /// Begins to handle an event: raises the order's token, so that no earlier hold can write.
+    /// Returns `Ok(None)` if the event is to be handled, `Ok(Some)` with the response if it is
+    /// known or outdated, and `Err` with the response if a later hold has begun.
     fn begin(&self, event: &Event, token: FencingToken) -> Result<Option<Answer>, Answer> {
         let tables = &mut *self.tables(); // one transaction, as in `apply`
         let order = tables.orders.entry(event.order).or_default();
@@ -83,7 +86,8 @@ impl Orders {
         Ok((order.version >= Some(event.version)).then_some("older than the known version\n"))
     }
 
-    /// Writes both tables, unless a later hold on the order has started.
+    /// Writes the order's version, and records the event as handled. Returns `Err` instead if a
+    /// later hold has begun.
     fn apply(&self, event: &Event, token: FencingToken) -> Result<(), Answer> {
         let tables = &mut *self.tables();
         let order = tables.orders.entry(event.order).or_default();
