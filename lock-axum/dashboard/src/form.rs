@@ -6,7 +6,8 @@ use axum::extract::FromRequestParts;
 use http::header::ACCEPT;
 use http::request::Parts;
 
-/// A response format: the first supported format in the `Accept` header, HTML by default.
+/// The format of a response: the first supported format in the request's `Accept` header, HTML by
+/// default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Html,

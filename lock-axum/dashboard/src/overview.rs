@@ -64,8 +64,8 @@ impl By {
         (Self::OldestHolder, "oldest-holder", "Oldest holder"),
     ];
 
-    /// Returns the length of the lock's queue, or the age in ms of the next waiter or of a holder.
-    /// The page shows the lock with the highest number first.
+    /// Returns the number by which this order sorts: the length of the lock's queue, or the age in
+    /// ms of the next waiter or of the holder whose lease ends first.
     fn of(self, lock: &Busy) -> u64 {
         match self {
             Self::Waiting => lock.waiting,

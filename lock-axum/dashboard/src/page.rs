@@ -141,10 +141,9 @@ pub(super) fn table(id: &str, title: &str, heads: &[&str], rows: Markup) -> Mark
     }
 }
 
-/// Renders a link to a lock's page with the text `name`, the name as this process passes it to
-/// `Locks`. `lock` is the name in the store, and is shown too if it differs. If `name` is `None`,
-/// `lock` is shown without a link. If `lock` is `None`, because names are redacted, only "hidden"
-/// is shown.
+/// Renders a link to a lock's page. `name` is the name as this process passes it to `Locks`, and
+/// `lock` is the name in the store, which is shown too if it differs. Without `name`, shows `lock`
+/// without a link. Without `lock`, because names are redacted, shows only "hidden".
 pub(super) fn lock_link(lock: Option<&str>, name: Option<&str>) -> Markup {
     match (lock, name) {
         (None, _) => html! { span.soft { "hidden" } },

@@ -27,8 +27,8 @@ pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
     }
 }
 
-/// Returns the SVG path for the area under the numbers, scaled to `highest`. Equal neighbours share
-/// a step.
+/// Returns the SVG path for the area under the numbers, where `highest` has the full height. Equal
+/// neighbours share a step, so that the path is short.
 fn stair(numbers: &[u64], highest: u64) -> String {
     let from = KEPT.saturating_sub(numbers.len());
     let mut path = format!("M{from} {HEIGHT}");
