@@ -68,7 +68,7 @@ where
 }
 
 /// Waits for the lock. Meanwhile looks up the record, at once and again whenever this process
-/// stores a response for it. So concurrent duplicates receive the response together, and do not
+/// stores a response for it. Concurrent duplicates then receive the response together, and do not
 /// wait for each other's locks.
 async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
     let Keyed { config, record, .. } = keyed;

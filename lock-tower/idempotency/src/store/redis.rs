@@ -47,7 +47,7 @@ struct Step {
     code: &'static str,
     /// The SHA-1 of the script, by which `EVALSHA` runs it.
     hash: LazyLock<String>,
-    /// Whether a second run returns the same result as the first. Only then a failed run may be
+    /// Whether a second run returns the same result as the first. If not, a failed run is not
     /// repeated.
     is_repeatable: bool,
 }

@@ -11,8 +11,8 @@ use tokio::sync::Mutex;
 
 use crate::store::error::StoreError;
 
-/// A handle to the shared connection, for one operation. If the operation fails, it passes `number`
-/// to [`give_up`](Connect::give_up), so that the next operation opens a new connection.
+/// The shared connection, lent to one operation. An operation that fails passes `number` to
+/// [`give_up`](Connect::give_up), so that the next operation opens a new connection.
 pub(crate) struct Lent {
     pub(crate) connection: Box<dyn ConnectionLike + Send>,
     /// The number of the connection, by which [`give_up`](Connect::give_up) recognizes it. Each new

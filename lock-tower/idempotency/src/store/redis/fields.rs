@@ -47,8 +47,8 @@ pub(crate) fn finished(answer: Value) -> Result<Finished, StoreError> {
     }
 }
 
-/// Parses a reply that begins with `record`, followed by the record's fields. Returns an error for
-/// the reply `large`, which means that a field is too large to read.
+/// Parses a reply with this first element and these fields: `record`, followed by the fields of a
+/// record. Returns an error for `large`, which means that a field is too large to read.
 fn tagged(tag: &Value, fields: impl Iterator<Item = Value>) -> Result<Record, StoreError> {
     match text(tag) {
         Some(b"record") => record(fields),
