@@ -7,11 +7,9 @@ use lockcore::LockErrorKind;
 
 use crate::text;
 
-/// Success.
 pub(crate) const OK: u8 = 0;
 /// The lock to be released was free, or a failure has no specific code.
 pub(crate) const FAILED: u8 = 1;
-/// Bad usage.
 pub(crate) const USAGE: u8 = 64;
 /// Redis is unavailable or refuses to serve, or the key belongs to another program or another
 /// version of lockcore.

@@ -64,7 +64,7 @@ pub(crate) struct Who<'a> {
     /// The remaining lease in ms; 0 for a waiter.
     lease_ms: u64,
     /// True if the holder may not have renewed the lease since the grant, because the remaining
-    /// lease is no longer than a claim.
+    /// lease is no longer than the short first lease of a handed-off lock.
     is_claim: bool,
     /// The number of quorum primaries that report the hold, and the number of all primaries. Left
     /// out for a waiter, and without a quorum.

@@ -4,7 +4,6 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, test_kill_process, waitpid};
 
-/// A process, as listed in `/proc`.
 struct Process {
     id: Pid,
     parent: Option<Pid>,

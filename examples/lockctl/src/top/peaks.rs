@@ -15,8 +15,8 @@ const MOST: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Peaks(HashMap<String, Peak>);
 
-/// The longest queue of a lock since `top` started, and the longest time that a next waiter had
-/// waited.
+/// The longest queue of a lock since `top` started, and the longest time that a waiter at the head
+/// of the queue had waited.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peak {
     pub(super) waiting: u64,

@@ -110,7 +110,6 @@ fn draw_peaks(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, b
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), body);
 }
 
-/// A column in the list of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Lock,

@@ -40,7 +40,6 @@ pub(crate) enum Fault {
     Reconnect,
 }
 
-/// Returns the routes of the fault panel.
 pub(crate) fn routes() -> Router<Office> {
     Router::new()
         .route("/faults/buyers", post(start))

@@ -48,7 +48,6 @@ impl Metrics {
         Ok(Arc::new(Self { recorder, sold: AtomicU64::new(0), fenced: AtomicU64::new(0) }))
     }
 
-    /// Counts a sold seat.
     pub(crate) fn sold(&self) {
         self.sold.fetch_add(1, Ordering::Relaxed);
     }

@@ -24,17 +24,14 @@ pub(crate) async fn html(State(office): State<Office>) -> Response {
     }
 }
 
-/// `GET /page.css`: returns the style sheet.
 pub(crate) async fn css() -> Response {
     file("text/css; charset=utf-8", include_str!("page.css"))
 }
 
-/// `GET /page.js`: returns the script of the page.
 pub(crate) async fn js() -> Response {
     file("text/javascript; charset=utf-8", include_str!("page.js"))
 }
 
-/// `GET /faults.js`: returns the script of the fault panel.
 pub(crate) async fn faults_js() -> Response {
     file("text/javascript; charset=utf-8", include_str!("faults.js"))
 }

@@ -19,7 +19,7 @@ const MOST_SHOWN: usize = 12;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "kebab-case")]
 pub(super) enum Report {
-    /// The process has not reported anything yet.
+    /// The buyer's process is starting, and has printed nothing yet.
     Starting,
     /// The buyer waits for the lock of the last seat.
     Waiting,
