@@ -485,7 +485,7 @@ impl<P: Mirror> Core<P> {
         self.table.change(hold, |entry| {
             entry.state = State::Leaked { until: now + 2 * entry.options.lease };
         });
-        self.push(Effect::TellLost(mirror));
+        self.push(Effect::NotifyLost(mirror));
     }
 
     // Events from the store.
@@ -622,8 +622,8 @@ impl<P: Mirror> Core<P> {
             }
             Event::GrantedBatch { token, left_ms, numbers } => {
                 let (hold, answered) = (None, &[][..]);
-                let told = ReportedBatch { hold, answered, numbers: &numbers, token, left_ms };
-                self.granted_batch(told, GrantSource::Message);
+                let reported = ReportedBatch { hold, answered, numbers: &numbers, token, left_ms };
+                self.granted_batch(reported, GrantSource::Message);
             }
             Event::Revoked { numbers } => {
                 for number in numbers {

@@ -228,32 +228,32 @@ impl<'a> Call<'a> {
     }
 
     /// Adds a hold to the reply. Its token is set when the command ends.
-    fn tell(&mut self, member: &Member, left_ms: u64) {
+    fn report(&mut self, member: &Member, left_ms: u64) {
         let (member, batch) = (member.clone(), Vec::new());
         self.grants.push(Grant { member, token: token::NONE, left_ms, batch });
     }
 
     /// Adds a hold to the reply, with the ids of its batch members. Its token is set when the
     /// command ends.
-    fn tell_batch(&mut self, member: &Member, left_ms: u64, batch: &[u64]) {
+    fn report_batch(&mut self, member: &Member, left_ms: u64, batch: &[u64]) {
         let (member, batch) = (member.clone(), batch.to_vec());
         self.grants.push(Grant { member, token: token::NONE, left_ms, batch });
     }
 
     /// Returns true if the reply already contains this member's hold, alone or within a batch.
-    fn is_told(&self, member: &Member) -> bool {
+    fn is_reported(&self, member: &Member) -> bool {
         self.grants.iter().any(|grant| grant.serves(member))
     }
 
     /// Returns the holds for the reply. Their token is the one that the command has issued, or else
     /// `shared`; without either, no hold is reported.
-    fn told(&mut self, shared: Option<FencingToken>) -> Vec<Grant> {
-        let mut told = std::mem::take(&mut self.grants);
+    fn take_reported(&mut self, shared: Option<FencingToken>) -> Vec<Grant> {
+        let mut grants = std::mem::take(&mut self.grants);
         match self.token.or(shared) {
-            Some(token) => told.iter_mut().for_each(|grant| grant.token = token),
-            None => told.clear(),
+            Some(token) => grants.iter_mut().for_each(|grant| grant.token = token),
+            None => grants.clear(),
         }
-        told
+        grants
     }
 
     /// Issues the next token: the counter's next number, or a number above the token floor.

@@ -22,7 +22,7 @@ pub use call::{Begin, Call, Commands, Context, Reading, TokenFloors};
 pub use message::message;
 pub use queue::{FreeAcquire, FreeRelease, script as queue_script};
 pub use scripts::Script;
-pub use value::{Told, Value, fencing_token, is_nonsense, nonsense};
+pub use value::{ReplyBody, Value, fencing_token, is_nonsense, nonsense};
 
 use crate::error::{LockErrorKind, StoreError};
 use crate::layout::{Fast, Layout};
@@ -175,9 +175,9 @@ fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
     let (Command::Acquire { members, .. }, Answer::Acquired(reply)) = (command, answer) else {
         return false;
     };
-    let is_told = |member: &Member| reply.grants.iter().any(|grant| grant.serves(member));
+    let is_reported = |member: &Member| reply.grants.iter().any(|grant| grant.serves(member));
     let mut each = members.iter().zip(&reply.outcome);
-    each.any(|(member, outcome)| *outcome == Acquired::Granted && !is_told(member))
+    each.any(|(member, outcome)| *outcome == Acquired::Granted && !is_reported(member))
 }
 
 /// Returns the error for commands that no script of the layout can run.

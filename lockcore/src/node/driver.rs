@@ -327,7 +327,7 @@ impl Driver {
             match effect {
                 Effect::Send(_) | Effect::Confirm(_) => {}
                 Effect::Wake(mirror) => foreign::call("a waker", move || mirror.caller.wake()),
-                Effect::TellLost(mirror) => foreign::call("a waker", move || mirror.tell_lost()),
+                Effect::NotifyLost(mirror) => foreign::call("a waker", move || mirror.tell_lost()),
                 Effect::Reopen => self.store.reopen_subscription(),
                 Effect::Observe(note) => {
                     if let Note::Queued { lock, of, .. } = &note {

@@ -301,7 +301,7 @@ impl World {
                 Effect::Confirm(ask) => self.confirm(place, ask),
                 Effect::Wake(shared) => self.wake(place, shared.caller()),
                 Effect::Reopen => self.reopen(place),
-                Effect::TellLost(shared) => shared.lose(),
+                Effect::NotifyLost(shared) => shared.lose(),
                 Effect::Observe(_) => {}
             }
         }

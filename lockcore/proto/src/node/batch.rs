@@ -29,7 +29,7 @@ pub(super) struct Batch<P> {
     /// cancelled.
     pub(super) of_first: Option<u64>,
     /// The time when served members were last removed from the batch on the server.
-    pub(super) told: Moment,
+    pub(super) shown: Moment,
     pub(super) handed_over: bool,
     /// True if the batch was cut, and the server may still list members that are not in it any
     /// more. Then the hold is released by a leave of all remaining members.

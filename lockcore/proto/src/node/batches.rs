@@ -92,12 +92,12 @@ impl<P: Mirror> Core<P> {
 
     /// Handles the report that a batch was granted a hold, now or earlier: confirms the hold if it
     /// is in doubt, and offers it to the first member.
-    pub(super) fn granted_batch(&mut self, told: ReportedBatch<'_>, source: GrantSource) {
-        let waiting = told.numbers.iter().copied().filter(|number| self.is_waiting(*number));
+    pub(super) fn granted_batch(&mut self, reported: ReportedBatch<'_>, source: GrantSource) {
+        let waiting = reported.numbers.iter().copied().filter(|number| self.is_waiting(*number));
         let waiting: Vec<u64> = waiting.collect();
         let is_message = matches!(source, GrantSource::Message);
         let one = waiting.first().and_then(|one| self.table.get(*one));
-        let (lock, name) = match (told.hold, one, told.numbers) {
+        let (lock, name) = match (reported.hold, one, reported.numbers) {
             (Some((lock, name)), ..) => (lock.clone(), name.clone()),
             (None, Some(one), [first, ..]) => (one.lock.clone(), one.member.renumbered(*first)),
             // If no member waits any more, the leave of the last one has handed off the lock.
@@ -106,7 +106,7 @@ impl<P: Mirror> Core<P> {
         let first = name.number();
         let may_begin = self.table.get(first).is_none_or(|entry| match entry.state {
             State::Asking { .. } | State::Parked { .. } | State::Waiting => {
-                told.numbers.contains(&first)
+                reported.numbers.contains(&first)
             }
             // The first member was cancelled before the grant was known, and its leave removes it
             // from the batch.
@@ -122,7 +122,7 @@ impl<P: Mirror> Core<P> {
             // reply. The first member's leave does not end the hold.
             return match source {
                 GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
-                _ => self.give_back_batch(lock, name, told.numbers),
+                _ => self.give_back_batch(lock, name, reported.numbers),
             };
         }
         let entries = || waiting.iter().filter_map(|number| self.table.get(*number));
@@ -136,7 +136,7 @@ impl<P: Mirror> Core<P> {
                 (latest.unwrap_or_default(), latest.is_none())
             }
         };
-        let left = Duration::from_millis(told.left_ms);
+        let left = Duration::from_millis(reported.left_ms);
         let claim = Duration::from_millis(crate::claim_ms(name.lease_ms()));
         let is_doubted = may_be_old || entries().any(|entry| source.may_be_late(entry));
         let certainty = self.certainty(source, anchor, left, claim, is_doubted);
@@ -144,9 +144,9 @@ impl<P: Mirror> Core<P> {
             let now = self.now;
             return self.table.touch_by(&lock, now);
         }
-        self.table.granted(first, told.answers(first));
-        self.begin_batch(lock, name, told.numbers, is_message);
-        self.list_batch(first, told);
+        self.table.granted(first, reported.answers(first));
+        self.begin_batch(lock, name, reported.numbers, is_message);
+        self.list_batch(first, reported);
         match certainty {
             Certainty::Certain => self.serve_batch(first, anchor, left),
             Certainty::Doubted | Certainty::TooLate => self.confirm(first),
@@ -164,7 +164,7 @@ impl<P: Mirror> Core<P> {
         self.table.change(first, |entry| entry.state = State::ConfirmingBatch);
         let listed = members.to_vec();
         let (members, rest, returned) = (members_of(first, members), VecDeque::new(), Vec::new());
-        let (served, told) = (None, self.now);
+        let (served, shown) = (None, self.now);
         let (is_cut, cut) = (false, Vec::new());
         let batch = Batch {
             lock,
@@ -174,7 +174,7 @@ impl<P: Mirror> Core<P> {
             rest,
             returned,
             of_first,
-            told,
+            shown,
             handed_over,
             is_cut,
             cut,
@@ -184,26 +184,26 @@ impl<P: Mirror> Core<P> {
 
     /// Records a batch's members and their tokens, as the server reports them. A member that was in
     /// an earlier report but is not in this one requests the lock again.
-    fn list_batch(&mut self, first: u64, told: ReportedBatch<'_>) {
+    fn list_batch(&mut self, first: u64, reported: ReportedBatch<'_>) {
         let of_first = self.batches.get(first).and_then(|batch| batch.of_first);
         let mut listed = VecDeque::new();
-        for (index, number) in told.numbers.iter().copied().enumerate() {
+        for (index, number) in reported.numbers.iter().copied().enumerate() {
             let number = if number == first { of_first.unwrap_or(first) } else { number };
             let is_of_first = of_first == Some(number);
             if !(is_of_first || self.is_waiting(number) || self.is_in_batch(number)) {
                 continue;
             }
-            self.table.granted(number, told.answers(number));
+            self.table.granted(number, reported.answers(number));
             self.table.change(number, |entry| entry.state = State::InBatch);
             self.batches.join(number, first);
             match self.is_wanted(number) {
-                true => listed.push_back((number, told.token.plus(index))),
+                true => listed.push_back((number, reported.token.plus(index))),
                 false => self.forget_member(number),
             }
         }
         let Some(batch) = self.batches.get_mut(first) else { return };
-        batch.members = members_of(first, told.numbers);
-        batch.listed = told.numbers.to_vec();
+        batch.members = members_of(first, reported.numbers);
+        batch.listed = reported.numbers.to_vec();
         let mut unlisted = std::mem::replace(&mut batch.rest, listed);
         unlisted.retain(|(number, _)| !batch.rest.iter().any(|(listed, _)| listed == number));
         for (number, _) in unlisted {
@@ -388,9 +388,9 @@ impl<P: Mirror> Core<P> {
         // The hold may have been granted later than the one being confirmed, so the members and the
         // token in the reply count.
         let numbers = if batch.is_empty() { &[first] } else { batch.as_slice() };
-        let told =
+        let reported =
             ReportedBatch { hold: None, answered: &[], numbers, token: *token, left_ms: *left_ms };
-        self.list_batch(first, told);
+        self.list_batch(first, reported);
         self.serve_batch(first, sent, left);
     }
 
@@ -401,10 +401,10 @@ impl<P: Mirror> Core<P> {
         let Some(lane) = self.table.get(first).map(|entry| entry.lane) else { return };
         let has_room = self.room_to_leave(self.table.lane(lane)) > 0;
         let Some(batch) = self.batches.get_mut(first) else { return };
-        if !has_room || now.since(batch.told) < SHOWN_EVERY || batch.served.is_none() {
+        if !has_room || now.since(batch.shown) < SHOWN_EVERY || batch.served.is_none() {
             return;
         }
-        batch.told = now;
+        batch.shown = now;
         let done: Vec<u64> = batch.done().collect();
         batch.listed.retain(|number| !done.contains(number));
         let Some(Entry { lock, member, .. }) = self.table.get(first) else { return };
@@ -449,7 +449,7 @@ impl<P: Mirror> Core<P> {
         let Some(batch) = self.batches.get(first) else { return };
         let (served, is_awaited) = (batch.served, !batch.returned.is_empty());
         match served {
-            Some(served) => self.tell_waits_behind(served),
+            Some(served) => self.report_waits_behind(served),
             None => {
                 self.serve_next(first, Some(now));
             }
@@ -492,8 +492,9 @@ impl<P: Mirror> Core<P> {
         sent: Moment,
     ) {
         let Some(batch) = self.batches.get_mut(first) else { return };
-        let told: Vec<(Moment, P)> = batch.returned.extract_if(.., |(at, _)| *at <= sent).collect();
-        for (_, mirror) in told {
+        let proven: Vec<(Moment, P)> =
+            batch.returned.extract_if(.., |(at, _)| *at <= sent).collect();
+        for (_, mirror) in proven {
             mirror.returned(outcome.map_err(StoreError::clone));
             self.push(Effect::Wake(mirror));
         }
@@ -571,7 +572,7 @@ impl<P: Mirror> Core<P> {
             };
         });
         match (guard, served) {
-            (Some(guard), _) => self.tell_lost(guard, why),
+            (Some(guard), _) => self.notify_lost(guard, why),
             (None, Some(offered)) => self.miss_in_batch(offered),
             (None, None) => {}
         }

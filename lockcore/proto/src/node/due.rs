@@ -299,7 +299,7 @@ impl<P: Mirror> Core<P> {
         let Some((from, since)) = self.renew_all else { return budget };
         let (numbers, next) = self.stale(from, since, budget.min(MADE_DUE));
         for number in &numbers {
-            self.tell_anew(*number);
+            self.make_due(*number);
         }
         self.renew_all = next.map(|next| (next, since));
         budget - numbers.len()
@@ -320,7 +320,7 @@ impl<P: Mirror> Core<P> {
 
     /// Makes a hold's renewal due, or a member's next leave, because the pauses between leaves have
     /// grown without a connection.
-    fn tell_anew(&mut self, number: u64) {
+    fn make_due(&mut self, number: u64) {
         let now = self.now;
         self.table.change(number, |entry| match &mut entry.state {
             State::Leaving { due, pause_ms, .. } => {

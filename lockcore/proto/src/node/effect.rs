@@ -56,7 +56,7 @@ pub enum Effect<P> {
     /// Wake the attempt's caller, because the outcome may have changed.
     Wake(P),
     /// Notify the guards of this hold that it is lost.
-    TellLost(P),
+    NotifyLost(P),
     /// Reopen the subscription to the node's channel, because the server does not know it, so that
     /// messages would be lost.
     Reopen,

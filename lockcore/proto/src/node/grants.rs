@@ -82,8 +82,9 @@ impl<P: Mirror> Core<P> {
         };
         if !batch.is_empty() {
             let (hold, numbers) = (Some((&ask.lock, member)), batch.as_slice());
-            let told = ReportedBatch { hold, answered, numbers, token: *token, left_ms: *left_ms };
-            return self.granted_batch(told, GrantSource::Aside(ask.sent));
+            let reported =
+                ReportedBatch { hold, answered, numbers, token: *token, left_ms: *left_ms };
+            return self.granted_batch(reported, GrantSource::Aside(ask.sent));
         }
         if self.table.entries().contains_key(&number) {
             let source = match answered.contains(member) {

@@ -79,7 +79,7 @@ impl<P: Mirror> Core<P> {
                     }
                 });
                 self.push(Effect::Observe(Note::Renewed { lock: ask.lock.clone() }));
-                self.tell_waits_behind(number);
+                self.report_waits_behind(number);
             }
             // The hold's release has overtaken the renewal, and its response reports how the hold
             // ended.
@@ -90,7 +90,7 @@ impl<P: Mirror> Core<P> {
     /// Reports if a request of this node has waited for long behind this hold, because the holder
     /// itself may have made it and then waits for itself. This is checked at each renewal, because
     /// there is no index of holds by lock.
-    pub(super) fn tell_waits_behind(&mut self, number: u64) {
+    pub(super) fn report_waits_behind(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease), Some(line)) = (&entry.state, self.table.lines().get(&entry.lock))
         else {
@@ -182,7 +182,7 @@ impl<P: Mirror> Core<P> {
                 self.lose_batch(first, why);
             }
             Some((State::Serving(_), _)) => self.lose_batch(number, why),
-            _ => self.tell_lost(number, why),
+            _ => self.notify_lost(number, why),
         }
     }
 
@@ -196,7 +196,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Notifies the guard of this member that its hold is lost, with the reason `why`.
-    pub(super) fn tell_lost(&mut self, number: u64, why: &'static str) {
+    pub(super) fn notify_lost(&mut self, number: u64, why: &'static str) {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease) | State::Offered(lease)) = &entry.state else { return };
         let since = lease.since;
@@ -204,7 +204,7 @@ impl<P: Mirror> Core<P> {
         let lock = entry.lock.clone();
         let mirror = entry.mirror.clone();
         self.table.change(number, |entry| entry.state = State::Lost { since });
-        self.push(Effect::TellLost(mirror.clone()));
+        self.push(Effect::NotifyLost(mirror.clone()));
         self.push(Effect::Observe(Note::Lost { lock, held, why, of: mirror }));
     }
 

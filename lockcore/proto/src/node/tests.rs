@@ -82,7 +82,7 @@ fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
 }
 
 /// Returns a grant message.
-fn told(member: &Member, left_ms: u64) -> Event {
+fn grant_message(member: &Member, left_ms: u64) -> Event {
     Event::Granted { token: token(), grants: vec![(member.number(), left_ms)] }
 }
 
@@ -107,7 +107,7 @@ fn sent(core: &mut Core<()>) -> Vec<Ask> {
 }
 
 fn lost(core: &mut Core<()>) -> usize {
-    core.drain().into_iter().filter(|effect| matches!(effect, Effect::TellLost(()))).count()
+    core.drain().into_iter().filter(|effect| matches!(effect, Effect::NotifyLost(()))).count()
 }
 
 /// Queues an attempt.

@@ -55,7 +55,7 @@ impl QueueState {
     /// examined only once.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
         let mut connected: Vec<(Member, bool)> = Vec::new();
-        let mut told: Vec<(Member, u64)> = Vec::new();
+        let mut granted: Vec<(Member, u64)> = Vec::new();
         let mut advanced = Advanced::End;
         for looked_at in 0.. {
             let Some((score, member)) = self.queue.lowest() else { break };
@@ -63,7 +63,7 @@ impl QueueState {
             let fate = if looked_at == call.bounds.looked_at {
                 Fate::Stops { more: true }
             } else {
-                self.fate(call, &member, told.len(), &mut connected)
+                self.fate(call, &member, granted.len(), &mut connected)
             };
             match fate {
                 Fate::Stops { more } => {
@@ -80,7 +80,7 @@ impl QueueState {
                     let left_ms = claim_ms(member.lease_ms());
                     let batch = self.take_batch(&member);
                     self.grant(call, &member, batch, left_ms, Mark::Waited);
-                    told.push((member, left_ms));
+                    granted.push((member, left_ms));
                     // Everything is taken, and no demand has a greater limit. With less taken, the
                     // next member may fit.
                     if self.used() >= u64::from(ALL) {
@@ -90,7 +90,7 @@ impl QueueState {
                 }
             }
         }
-        self.tell(call, told);
+        self.report_grants(call, granted);
         advanced
     }
 
@@ -184,14 +184,14 @@ impl QueueState {
 
     /// Reports the granted members: the calling node's in the reply, and each other node's in a
     /// message.
-    fn tell(&self, call: &mut Call<'_>, told: Vec<(Member, u64)>) {
+    fn report_grants(&self, call: &mut Call<'_>, granted: Vec<(Member, u64)>) {
         let Some(token) = call.token.or(self.shared_token()) else { return };
         let mut by_node: Vec<(String, Vec<(u64, u64)>)> = Vec::new();
-        for (member, left_ms) in told {
+        for (member, left_ms) in granted {
             // If a batch was granted, nothing else was.
             let batch = self.batch();
             if member.node() == call.node.as_str() {
-                call.tell_batch(&member, left_ms, batch);
+                call.report_batch(&member, left_ms, batch);
                 continue;
             }
             if !batch.is_empty() {
@@ -349,7 +349,7 @@ impl QueueState {
         };
         Reply {
             outcome,
-            grants: call.told(self.shared_token()),
+            grants: call.take_reported(self.shared_token()),
             first_end_ms: Some(first_end_ms),
             now_us: Some(call.now_us),
             skipped: call.skipped,

@@ -75,7 +75,7 @@ impl QueueState {
             let outcome = self.acquire_one(call, &mut asking, member);
             asking.outcomes.push(outcome);
         }
-        self.tell_positions(members, &mut asking);
+        self.fill_positions(members, &mut asking);
         self.reply(call, asking.outcomes)
     }
 
@@ -85,7 +85,7 @@ impl QueueState {
         asking: &mut Asking<'a>,
         member: &'a Member,
     ) -> Acquired {
-        if call.is_told(member) {
+        if call.is_reported(member) {
             return Acquired::Granted;
         }
         // This looks at the tombstones directly, because the lock key may have another flag by now.
@@ -104,7 +104,7 @@ impl QueueState {
         let now_ms = call.now_ms();
         match self.whole(now_ms) {
             Some((holder, ends_ms)) if self.is_served(holder, member) => {
-                self.tell_whole(call, ends_ms - now_ms);
+                self.report_whole(call, ends_ms - now_ms);
                 return Acquired::Granted;
             }
             Some(_) => return self.wait(call, asking, member),
@@ -119,8 +119,8 @@ impl QueueState {
             self.reclaim(call);
         }
         if let Some(ends_ms) = self.held_until(member, now_ms) {
-            self.tell_shared(call);
-            return told_again(call, member, ends_ms);
+            self.ensure_shared_token(call);
+            return report_again(call, member, ends_ms);
         }
         // The member's own expired hold may remain, because only a limited number is removed at a
         // time.
@@ -130,7 +130,7 @@ impl QueueState {
             None => self.advance(call),
         };
         asking.advanced = Some(advanced);
-        if call.is_told(member) {
+        if call.is_reported(member) {
             return Acquired::Granted;
         }
         // The caller is behind all others, so nobody ahead can be granted the lock.
@@ -144,12 +144,12 @@ impl QueueState {
     fn grant_lease(&mut self, call: &mut Call<'_>, member: &Member) -> Acquired {
         let left_ms = member.lease_ms();
         self.grant(call, member, Vec::new(), left_ms, Mark::None);
-        call.tell(member, left_ms);
+        call.report(member, left_ms);
         Acquired::Granted
     }
 
     /// Issues a new token for the shared holds if their token was lost.
-    fn tell_shared(&mut self, call: &mut Call<'_>) {
+    fn ensure_shared_token(&mut self, call: &mut Call<'_>) {
         if self.shared_token().is_none() {
             let token = call.issue();
             self.set_parts(self.used(), Some(token));
@@ -158,10 +158,10 @@ impl QueueState {
 
     /// Adds the exclusive hold to the reply, with new tokens, because the first ones are not
     /// stored.
-    fn tell_whole(&self, call: &mut Call<'_>, left_ms: u64) {
+    fn report_whole(&self, call: &mut Call<'_>, left_ms: u64) {
         if let Some((holder, _)) = self.whole(call.now_ms()) {
             call.issue_for(self.batch().len());
-            call.tell_batch(holder, left_ms, self.batch());
+            call.report_batch(holder, left_ms, self.batch());
         }
     }
 
@@ -235,10 +235,10 @@ impl QueueState {
         if !older.is_empty() {
             self.drop_oldest_tombstones(call.bounds);
         }
-        let told = by_node(older).into_iter();
-        let told = told.map(|(node, numbers)| Message::Superseded { node, numbers });
+        let messages = by_node(older).into_iter();
+        let messages = messages.map(|(node, numbers)| Message::Superseded { node, numbers });
         // These messages precede the grants, as in Lua.
-        call.messages.splice(0..0, told);
+        call.messages.splice(0..0, messages);
         // Members behind a removed head may fit.
         if !older.is_empty() && self.whole(call.now_ms()).is_none() {
             self.advance(call);
@@ -262,7 +262,7 @@ impl QueueState {
     }
 
     /// Fills in the positions of the queued members, as they are at the command's end.
-    fn tell_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
+    fn fill_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
         let first = self.queue.len() - asking.newcomers.len();
         let others = self.waiting_in_batch();
         for (member, outcome) in members.iter().zip(&mut asking.outcomes) {
@@ -334,15 +334,15 @@ impl QueueState {
     pub(super) fn confirm(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Vec<Renewed>> {
         if self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member) {
             let outcome = vec![self.renew_whole(call, member)];
-            self.tell_whole(call, member.lease_ms());
+            self.report_whole(call, member.lease_ms());
             return self.short(call, outcome);
         }
         call.keeps_mark = self.lock_key.is_some();
         self.look(call);
         let outcome = self.renew_one(call, member);
         if outcome == Renewed::Held {
-            self.tell_shared(call);
-            call.tell(member, member.lease_ms());
+            self.ensure_shared_token(call);
+            call.report(member, member.lease_ms());
         }
         self.reply(call, vec![outcome])
     }
@@ -443,9 +443,9 @@ impl QueueState {
             self.reduced.insert(member.clone(), new);
         }
         if whole.is_none() {
-            self.tell_shared(call);
+            self.ensure_shared_token(call);
         }
-        call.tell(member, 0);
+        call.report(member, 0);
         self.hand_on(call);
         self.reply(call, vec![Renewed::Held])
     }
@@ -463,16 +463,16 @@ impl QueueState {
         let now_ms = call.now_ms();
         match self.whole(now_ms) {
             Some((holder, ends_ms)) if self.is_served(holder, member) => {
-                if self.batch().is_empty() || !call.is_told(member) {
-                    self.tell_whole(call, ends_ms - now_ms);
+                if self.batch().is_empty() || !call.is_reported(member) {
+                    self.report_whole(call, ends_ms - now_ms);
                 }
                 return Presence::Holding;
             }
             Some(_) => {}
             None => {
                 if let Some(ends_ms) = self.held_until(member, now_ms) {
-                    self.tell_shared(call);
-                    call.tell(member, ends_ms - now_ms);
+                    self.ensure_shared_token(call);
+                    call.report(member, ends_ms - now_ms);
                     return Presence::Holding;
                 }
             }
@@ -608,7 +608,7 @@ impl QueueState {
             now_us: Some(call.now_us),
             skipped: 0,
             more: false,
-            grants: call.told(None),
+            grants: call.take_reported(None),
         }
     }
 }
@@ -626,8 +626,8 @@ fn by_node(members: &[Member]) -> Vec<(NodeId, Vec<u64>)> {
 }
 
 /// Adds a hold to the reply whose member acquires again, and returns the outcome.
-fn told_again(call: &mut Call<'_>, member: &Member, ends_ms: u64) -> Acquired {
+fn report_again(call: &mut Call<'_>, member: &Member, ends_ms: u64) -> Acquired {
     let left_ms = ends_ms - call.now_ms();
-    call.tell(member, left_ms);
+    call.report(member, left_ms);
     Acquired::Granted
 }

@@ -38,10 +38,10 @@ impl Place {
         Some(Self { host: Self::host(host, asked).to_owned(), port: port.parse().ok()? })
     }
 
-    /// Returns the host `told` by a server, or the host `asked`, which sent it, if the server does
-    /// not know its own.
-    pub fn host<'a>(told: &'a str, asked: &'a str) -> &'a str {
-        if told.is_empty() || told == "?" { asked } else { told }
+    /// Returns the host `reported` by a server, or the host `asked`, which sent it, if the server
+    /// does not know its own.
+    pub fn host<'a>(reported: &'a str, asked: &'a str) -> &'a str {
+        if reported.is_empty() || reported == "?" { asked } else { reported }
     }
 }
 

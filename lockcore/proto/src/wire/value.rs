@@ -40,7 +40,7 @@ impl<'a> Value<'a> {
 /// requested member. So if a reply is lost on the way and all later replies reach the wrong
 /// requests, they are refused there, instead of granting, renewing or ending a hold.
 #[derive(Debug, Clone, Copy)]
-pub enum Told<'a> {
+pub enum ReplyBody<'a> {
     /// A number. It never reports a hold.
     Number(i64),
     /// A text, from which the requested member at the end was removed.
@@ -49,7 +49,7 @@ pub enum Told<'a> {
     Full(&'a [Value<'a>]),
 }
 
-impl<'a> Told<'a> {
+impl<'a> ReplyBody<'a> {
     /// Returns the content of the reply to a request about the member `asked`, or about this key if
     /// the request names no member. `None` if the reply belongs to another request.
     pub fn to(asked: &str, answer: &'a Value<'a>) -> Option<Self> {

@@ -27,4 +27,4 @@ local members, mode, limit = { member }, ARGV[5], tonumber(ARGV[6])
 
 --#include redisson/take
 
-return tell(outcomes[1], numbers[1])
+return full_reply(outcomes[1], numbers[1])

@@ -13,13 +13,13 @@ local members, mode, limit = { unpack(ARGV, 5, #ARGV - 1) }, ARGV[3], tonumber(A
 
 --#include redisson/take
 
-local letters, told = {}, {}
+local letters, listed = {}, {}
 for i, outcome in ipairs(outcomes) do
   letters[i] = string.sub(outcome, 1, 1)
   if outcome == 'queued' or outcome == 'full' then
-    told[#told + 1] = numbers[i]
+    listed[#listed + 1] = numbers[i]
   end
 end
-local reply = tell(table.concat(letters), 0)
-reply[#reply + 1] = told
+local reply = full_reply(table.concat(letters), 0)
+reply[#reply + 1] = listed
 return reply

@@ -380,7 +380,7 @@ local function advance()
 end
 
 -- Returns the reply: the outcome of the command, and the lock state after it.
-local function tell(outcome, number)
+local function full_reply(outcome, number)
   local of = holder and ours(holder)
   if of ~= node then
     return { asked, outcome, number, left, false, false, clock, skipped }

@@ -20,4 +20,4 @@ if holder then
   holder, left = false, 0
 end
 advance()
-return tell(outcome, 0)
+return full_reply(outcome, 0)

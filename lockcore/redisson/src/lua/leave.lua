@@ -45,4 +45,4 @@ if not holder then
   look_at_queue()
   advance()
 end
-return tell(table.concat(letters), 0)
+return full_reply(table.concat(letters), 0)

@@ -28,4 +28,4 @@ end
 if not holder then
   advance()
 end
-return tell(released == 1 and 'released' or 'not_held', 0)
+return full_reply(released == 1 and 'released' or 'not_held', 0)

@@ -37,11 +37,11 @@ local function renew(member, lease)
     return error_for_lock()
   end
   if holder ~= member then
-    return tell('not_held', 0)
+    return full_reply('not_held', 0)
   end
   call('PEXPIRE', KEYS[1], lease)
   left = tonumber(lease)
-  return tell('held', 0)
+  return full_reply('held', 0)
 end
 
 for _, i in ipairs(others) do

@@ -78,7 +78,7 @@ local function touch(members)
     look_at_queue()
     advance()
   end
-  return tell(table.concat(letters), listeners)
+  return full_reply(table.concat(letters), listeners)
 end
 
 -- The index in ARGV of the next lock's member count.

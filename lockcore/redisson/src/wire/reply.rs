@@ -1,6 +1,6 @@
 //! Parses script replies into typed replies.
 
-use proto::wire::{Commands, Told, Value, fencing_token, nonsense, outcome};
+use proto::wire::{Commands, ReplyBody, Value, fencing_token, nonsense, outcome};
 use proto::{
     Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, LockName, Member, Party,
     Released, Renewed, Reply, StoreError, Touched,
@@ -27,19 +27,19 @@ pub(crate) fn answer(
             .unwrap_or_else(|| Err(nonsense()));
     }
     let asked = command.first().map_or(lock.as_str(), Member::as_str);
-    let read = |told| match command {
+    let read = |body| match command {
         Command::Acquire { members, .. } => match members.as_slice() {
-            [member] => acquired(told, member).map(Answer::Acquired),
-            members => all_acquired(told, members.len()).map(Answer::Acquired),
+            [member] => acquired(body, member).map(Answer::Acquired),
+            members => all_acquired(body, members.len()).map(Answer::Acquired),
         },
         Command::Release { .. } | Command::ForceRelease { .. } => {
-            released(told).map(Answer::Released)
+            released(body).map(Answer::Released)
         }
-        Command::Leave { .. } => reply(told, outcome::left).map(Answer::Left),
-        Command::Inspect { .. } => inspection(told).map(Answer::Inspected),
+        Command::Leave { .. } => reply(body, outcome::left).map(Answer::Left),
+        Command::Inspect { .. } => inspection(body).map(Answer::Inspected),
         _ => None,
     };
-    Told::to(asked, answer).and_then(read).ok_or_else(nonsense)
+    ReplyBody::to(asked, answer).and_then(read).ok_or_else(nonsense)
 }
 
 /// Parses the script's reply to several renewals, or to several touches. The answers are in the
@@ -64,13 +64,13 @@ pub(crate) fn answers(
 /// Parses the reply to an acquire for one member; `None` if it has an unknown form. A reply that is
 /// only the server's time means that the lock was free: the member has the full lease, and the time
 /// is the fencing token.
-fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
-    if let Told::Text(clock) = told {
+fn acquired(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
+    if let ReplyBody::Text(clock) = body {
         let grant = held(member, clock)?;
         let now_us = Some(grant.token.get());
         return Some(usual(vec![Acquired::Granted], grant.left_ms, Some(grant), now_us));
     }
-    reply(told, |word, number| Some(vec![outcome::acquired(word, number)?]))
+    reply(body, |word, number| Some(vec![outcome::acquired(word, number)?]))
 }
 
 /// Creates the grant of the full lease to `member`, as the fast paths of the scripts report it;
@@ -83,8 +83,8 @@ fn held(member: &Member, token: &str) -> Option<Grant> {
 /// Parses the reply to an acquire for several `members`; `None` if it has an unknown form. The
 /// reply is a full reply, followed by a number for each member that is queued (its position) or
 /// found the queue full (the number of waiters).
-fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
-    let Told::Full(parts) = told else { return None };
+fn all_acquired(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
+    let ReplyBody::Full(parts) = body else { return None };
     let (Value::List(numbers), rest) = parts.split_last()? else { return None };
     let reply = reply_of(rest, |letters, _| outcome::all_acquired(letters, numbers))?;
     (reply.outcome.len() == members).then_some(reply)
@@ -92,11 +92,11 @@ fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> 
 
 /// Parses the reply to a release; `None` if it has an unknown form. A bare 1, without the server's
 /// time, means that the lock was released and has no waiters.
-fn released(told: Told<'_>) -> Option<Reply<Released>> {
-    if let Told::Number(1) = told {
+fn released(body: ReplyBody<'_>) -> Option<Reply<Released>> {
+    if let ReplyBody::Number(1) = body {
         return Some(usual(Released::Released, 0, None, None));
     }
-    reply(told, outcome::released)
+    reply(body, outcome::released)
 }
 
 /// Parses the reply to several renewals; `None` if it has an unknown form.
@@ -112,9 +112,9 @@ fn all_renewed(
     let now_us = clock.text()?.parse().ok()?;
     all(each, commands, |answer, command| {
         let [member] = command.renews() else { return None };
-        let renewed = match Told::to(member.as_str(), answer) {
-            Some(Told::Text("")) => Ok(usual(vec![Renewed::NotHeld], 0, None, Some(now_us))),
-            Some(Told::Text(token)) => {
+        let renewed = match ReplyBody::to(member.as_str(), answer) {
+            Some(ReplyBody::Text("")) => Ok(usual(vec![Renewed::NotHeld], 0, None, Some(now_us))),
+            Some(ReplyBody::Text(token)) => {
                 let grant = held(member, token)?;
                 Ok(usual(vec![Renewed::Held], grant.left_ms, Some(grant), Some(now_us)))
             }
@@ -172,7 +172,7 @@ fn one_of_several<T>(
     {
         return Some(Err(of_error(error.text()?)));
     }
-    reply(Told::to(first.as_str(), answer)?, outcome).map(Ok)
+    reply(ReplyBody::to(first.as_str(), answer)?, outcome).map(Ok)
 }
 
 /// Creates the reply for a script's short reply, sent if no waiter had to be examined. `left_ms` is
@@ -190,8 +190,8 @@ fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {
 
 /// Parses a full reply, `{ outcome, number, ms left, holder, token, server time, skipped }`; `None`
 /// if it has another form. `outcome` parses the first two parts.
-fn reply<T>(told: Told<'_>, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
-    let Told::Full(parts) = told else { return None };
+fn reply<T>(body: ReplyBody<'_>, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+    let ReplyBody::Full(parts) = body else { return None };
     reply_of(parts, outcome)
 }
 
@@ -217,8 +217,8 @@ fn reply_of<T>(
     })
 }
 
-fn inspection(told: Told<'_>) -> Option<Inspection> {
-    let Told::Full(parts) = told else { return None };
+fn inspection(body: ReplyBody<'_>) -> Option<Inspection> {
+    let ReplyBody::Full(parts) = body else { return None };
     let [holder, token, left, now_us, Value::List(members), Value::List(deadlines), waiting] =
         parts
     else {
@@ -278,14 +278,14 @@ mod tests {
         Member::parse(MEMBER).unwrap()
     }
 
-    fn told<'a>(answer: &'a Value<'a>) -> Told<'a> {
-        Told::to(MEMBER, answer).unwrap()
+    fn body<'a>(answer: &'a Value<'a>) -> ReplyBody<'a> {
+        ReplyBody::to(MEMBER, answer).unwrap()
     }
 
     #[test]
     fn a_clock_and_the_member_are_the_whole_answer_where_the_lock_is_free() {
         let clock = format!("1795242275666200{MEMBER}");
-        let granted = acquired(told(&bulk(&clock)), &member()).unwrap();
+        let granted = acquired(body(&bulk(&clock)), &member()).unwrap();
         let grant = &granted.grants[0];
         assert_eq!((granted.outcome, grant.left_ms), (vec![Acquired::Granted], 30_000));
         assert_eq!(Some(grant.token.get()), granted.now_us);
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_release_with_nobody_waiting_tells_no_time() {
-        let released = released(told(&Value::Integer(1))).unwrap();
+        let released = released(body(&Value::Integer(1))).unwrap();
         assert_eq!((released.outcome, released.first_end_ms), (Released::Released, Some(0)));
         assert_eq!((released.grants, released.now_us), (Vec::new(), None));
     }
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn a_grant_is_read_whatever_the_outcome_is() {
         let answer = answer("queued", bulk(MEMBER), bulk("1795242275666100"));
-        let reply = acquired(told(&answer), &member()).unwrap();
+        let reply = acquired(body(&answer), &member()).unwrap();
         assert_eq!(reply.outcome, [Acquired::Queued { position: 3 }]);
         assert_eq!(reply.first_end_ms, Some(900));
         assert_eq!(reply.now_us, Some(1_795_242_275_666_200));
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn no_grant_is_no_grant() {
         let answer = answer("not_held", Value::Nil, Value::Nil);
-        assert_eq!(released(told(&answer)).unwrap().grants, []);
+        assert_eq!(released(body(&answer)).unwrap().grants, []);
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn a_position_that_is_lost_costs_the_number_and_a_grant_of_it_is_not_believed() 
     let second = member_of(&asks[0]);
     assert_ne!(first, second);
     assert_eq!(core.counts().positions_lost, 1);
-    let message = |member: &Member| told(member, 10_000);
+    let message = |member: &Member| grant_message(member, 10_000);
     core.event(at(5_002)).heard(message(&first));
     assert!(matches!(core.event(at(5_002)).take(attempt), Outcome::Waits));
     core.event(at(5_003)).heard(message(&second));

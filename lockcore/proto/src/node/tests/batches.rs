@@ -9,9 +9,9 @@ use crate::terms::Renewal;
 
 /// The outcomes reported to guards that were released in mid-batch.
 #[derive(Debug, Clone, Default)]
-struct Told(Rc<RefCell<Vec<Result<Released, StoreError>>>>);
+struct Outcomes(Rc<RefCell<Vec<Result<Released, StoreError>>>>);
 
-impl Mirror for Told {
+impl Mirror for Outcomes {
     fn certain_until(&self, _until: Moment, _is_answered: bool) {}
 
     fn lose(&self) {}
@@ -27,7 +27,7 @@ impl Mirror for Told {
 struct World {
     lock: QueueState,
     counter: Option<u64>,
-    core: Core<Told>,
+    core: Core<Outcomes>,
     said: Vec<Message>,
 }
 
@@ -119,10 +119,10 @@ impl World {
     }
 
     fn begin(&mut self, now: Moment, wish: Request) -> u64 {
-        self.begin_with(now, wish, Told::default())
+        self.begin_with(now, wish, Outcomes::default())
     }
 
-    fn begin_with(&mut self, now: Moment, wish: Request, mirror: Told) -> u64 {
+    fn begin_with(&mut self, now: Moment, wish: Request, mirror: Outcomes) -> u64 {
         let begun = self.core.event(now).begin(wish, mirror);
         let (attempt, ask) = begun.expect("it is open");
         match ask {
@@ -243,7 +243,7 @@ fn granted_with_an_open(index: usize, is_lost: bool) -> (World, Vec<u64>, Comman
             attempts.push(world.begin(at(0), wish("a")));
             continue;
         }
-        let begun = world.core.event(at(0)).begin(wish("a"), Told::default());
+        let begun = world.core.event(at(0)).begin(wish("a"), Outcomes::default());
         let (attempt, ask) = begun.expect("it is open");
         let ask = ask.expect("none of this lock is on its way");
         attempts.push(attempt);
@@ -288,10 +288,10 @@ fn a_batch_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
 fn no_leave_of_its_last_member_overtakes_the_release_of_a_batch() {
     let mut world = World::new();
     let (_, other) = world.waiting(0);
-    let told = Told::default();
+    let outcomes = Outcomes::default();
     let cancelled = world.begin(at(0), wish("a"));
     let mut open = Vec::new();
-    let [second, third] = [told.clone(), Told::default()].map(|mirror| {
+    let [second, third] = [outcomes.clone(), Outcomes::default()].map(|mirror| {
         let (attempt, ask) = world.core.event(at(0)).begin(wish("a"), mirror).expect("it is open");
         let ask = ask.unwrap_or_else(|| world.due(at(0)).pop().expect("its acquire"));
         let answer = world.serve(HERE, at(0), &ask.command);
@@ -314,7 +314,7 @@ fn no_leave_of_its_last_member_overtakes_the_release_of_a_batch() {
     let release = world.core.event(at(4)).release(number).request().expect("it is the last");
     world.run(at(4));
     world.answer(at(4), &release);
-    assert_eq!(*told.0.borrow(), [Ok(Released::Released)]);
+    assert_eq!(*outcomes.0.borrow(), [Ok(Released::Released)]);
     world.run(at(1_000));
     assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
@@ -346,14 +346,14 @@ fn with_a_renewal_the_server_is_told_which_members_were_served() {
         let (number, _) = world.take(at(201), attempts[0]).expect("its turn");
         world.core.event(at(202)).dropped(number);
         let (number, _) = world.take(at(203), attempts[1]).expect("its turn");
-        let told = world.run(at(5_300));
-        let leaving = told.iter().find_map(|command| match command {
+        let commands = world.run(at(5_300));
+        let leaving = commands.iter().find_map(|command| match command {
             Command::Leave { leaving } => Some(leaving.as_slice()),
             _ => None,
         });
         let [Leaving { member, ambiguous: is_buried, served: true }] = leaving.expect("one leaves")
         else {
-            panic!("{told:?}")
+            panic!("{commands:?}")
         };
         let [first, second] = [0, 1].map(|index| attempts[index] << ROUND_BITS);
         assert_eq!((member.number(), *is_buried), (first, ambiguous));
@@ -377,8 +377,8 @@ fn a_member_that_the_release_of_its_batch_is_granted_to_leaves() {
     let ask = world.core.event(at(5)).release(number).request().expect("it is the last");
     let Command::Release { member } = &ask.command else { panic!("{ask:?}") };
     let last = member.renumbered(attempts[1] << ROUND_BITS);
-    let told = reply(Released::Released, Duration::ZERO, Some(&last));
-    world.core.event(at(6)).replied(&ask, &Answer::Released(told));
+    let released = reply(Released::Released, Duration::ZERO, Some(&last));
+    world.core.event(at(6)).replied(&ask, &Answer::Released(released));
     let asked = world.run(at(6));
     let leaving = vec![Leaving::new(last, false)];
     assert_eq!(asked, [Command::Leave { leaving }]);
@@ -544,28 +544,28 @@ fn a_batch_that_nobody_waits_for_is_released_once_by_its_name() {
 fn a_release_in_mid_batch_is_proven_by_what_was_sent_after_it() {
     let (mut world, attempts) = World::granted(3);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-    let told = world.core.table.entries()[&number].mirror.clone();
+    let outcomes = world.core.table.entries()[&number].mirror.clone();
     let early = world.due(at(4_960));
     assert_eq!(world.core.event(at(4_961)).release(number), GivenBack::InBatch);
     world.answer(at(4_962), &early[0]);
-    assert_eq!(told.0.take(), [], "the renewal was sent before");
+    assert_eq!(outcomes.0.take(), [], "the renewal was sent before");
     let look = world.due(at(4_962));
     assert_eq!(look.len(), 1, "one look: {look:?}");
     world.answer(at(4_963), &look[0]);
-    assert_eq!(told.0.take(), [Ok(Released::Released)]);
+    assert_eq!(outcomes.0.take(), [Ok(Released::Released)]);
 }
 
 #[test]
 fn one_renewal_at_a_time_proves_all_that_came_before_and_is_sent_by_the_event_itself() {
     let (mut world, attempts) = World::granted(5);
     world.core.drain();
-    let mut told = Vec::new();
+    let mut mirrors = Vec::new();
     for (turn, attempt) in (3..).zip(&attempts[..3]) {
         let (number, _) = world.take(at(turn), *attempt).expect("its turn");
-        told.push(world.core.table.entries()[&number].mirror.clone());
+        mirrors.push(world.core.table.entries()[&number].mirror.clone());
         assert_eq!(world.core.event(at(turn)).release(number), GivenBack::InBatch);
     }
-    let proven = || told.iter().filter(|told| !told.0.borrow().is_empty()).count();
+    let proven = || mirrors.iter().filter(|mirror| !mirror.0.borrow().is_empty()).count();
     let first = world.sent();
     assert_eq!(first.len(), 1, "{first:?}");
     world.answer(at(6), &first[0]);
@@ -575,7 +575,7 @@ fn one_renewal_at_a_time_proves_all_that_came_before_and_is_sent_by_the_event_it
     world.answer(at(7), &second[0]);
     assert_eq!(proven(), 3);
     assert_eq!(world.sent(), [], "none waits for more");
-    assert!(told.iter().all(|told| told.0.take() == [Ok(Released::Released)]));
+    assert!(mirrors.iter().all(|mirror| mirror.0.take() == [Ok(Released::Released)]));
 }
 
 #[test]
@@ -583,7 +583,7 @@ fn a_release_in_mid_batch_is_proven_by_the_release_of_the_batch_or_is_lost_with_
     for is_forced in [false, true] {
         let (mut world, attempts) = World::granted(2);
         let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-        let told = world.core.table.entries()[&number].mirror.clone();
+        let outcomes = world.core.table.entries()[&number].mirror.clone();
         assert_eq!(world.core.event(at(3)).release(number), GivenBack::InBatch);
         let (last, _) = world.take(at(3), attempts[1]).expect("its turn");
         let release = world.core.event(at(4)).release(last).request().expect("it is the last");
@@ -591,10 +591,10 @@ fn a_release_in_mid_batch_is_proven_by_the_release_of_the_batch_or_is_lost_with_
             let force = Command::ForceRelease { member: None };
             world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(4), &force);
         }
-        assert_eq!(told.0.borrow().len(), 0);
+        assert_eq!(outcomes.0.borrow().len(), 0);
         world.answer(at(5), &release);
         let outcome = if is_forced { Released::NotHeld } else { Released::Released };
-        assert_eq!(told.0.take(), [Ok(outcome)]);
+        assert_eq!(outcomes.0.take(), [Ok(outcome)]);
     }
 }
 
@@ -602,12 +602,12 @@ fn a_release_in_mid_batch_is_proven_by_the_release_of_the_batch_or_is_lost_with_
 fn a_look_that_fails_proves_nothing() {
     let (mut world, attempts) = World::granted(2);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-    let told = world.core.table.entries()[&number].mirror.clone();
+    let outcomes = world.core.table.entries()[&number].mirror.clone();
     assert_eq!(world.core.event(at(3)).release(number), GivenBack::InBatch);
     let look = world.due(at(3));
     let cut = StoreError::ambiguous("cut");
     world.core.event(at(4)).unanswered(&look[0], &cut);
-    assert_eq!(told.0.take(), [Err(cut)]);
+    assert_eq!(outcomes.0.take(), [Err(cut)]);
     assert!(world.take(at(4), attempts[1]).is_some(), "the hold is certain all the same");
 }
 
@@ -682,7 +682,7 @@ fn the_first_of_a_batch_is_woken_at_its_turn_although_a_confirmation_has_failed(
     let mut world = World::new();
     world.core.rules.confirm_grants = true;
     let (_, other) = world.waiting(0);
-    let mirror = Told::default();
+    let mirror = Outcomes::default();
     let attempt = world.begin_with(at(0), wish("a"), mirror.clone());
     world.begin(at(0), wish("a"));
     world.hand_over(at(1), &other);
@@ -692,8 +692,8 @@ fn the_first_of_a_batch_is_woken_at_its_turn_although_a_confirmation_has_failed(
     for touch in world.due(at(300)) {
         world.answer(at(300), &touch);
     }
-    let is_woken =
-        |effect: Effect<Told>| matches!(effect, Effect::Wake(of) if Rc::ptr_eq(&of.0, &mirror.0));
+    let is_own = |of: &Outcomes| Rc::ptr_eq(&of.0, &mirror.0);
+    let is_woken = |effect: Effect<Outcomes>| matches!(effect, Effect::Wake(of) if is_own(&of));
     assert!(world.core.drain().into_iter().any(is_woken));
     assert!(world.take(at(300), attempt).is_some());
 }
@@ -702,7 +702,7 @@ fn the_first_of_a_batch_is_woken_at_its_turn_although_a_confirmation_has_failed(
 fn a_member_that_has_given_the_lock_back_is_forgotten_while_its_batch_goes_on() {
     let mut world = World::new();
     let (_, other) = world.waiting(0);
-    let mirrors = [(); 3].map(|()| Told::default());
+    let mirrors = [(); 3].map(|()| Outcomes::default());
     let attempts =
         mirrors.each_ref().map(|mirror| world.begin_with(at(0), wish("a"), mirror.clone()));
     world.hand_over(at(1), &other);
@@ -895,7 +895,7 @@ fn a_leak_in_mid_batch_proves_the_releases_before_it() {
     for is_there in [true, false] {
         let mut world = World::new();
         let (_, other) = world.waiting(0);
-        let mirrors = [(); 2].map(|()| Told::default());
+        let mirrors = [(); 2].map(|()| Outcomes::default());
         let attempts =
             mirrors.each_ref().map(|mirror| world.begin_with(at(0), wish("a"), mirror.clone()));
         world.hand_over(at(1), &other);
@@ -940,7 +940,8 @@ fn an_answer_that_tells_of_a_leaked_batch_late_takes_no_later_hold() {
     let (own, _) = world.take(at(0), own).expect("free");
     let first = world.begin(at(0), wish("a"));
     // The response to the second acquire comes last.
-    let (second, open) = world.core.event(at(0)).begin(wish("a"), Told::default()).expect("open");
+    let (second, open) =
+        world.core.event(at(0)).begin(wish("a"), Outcomes::default()).expect("open");
     world.serve(HERE, at(0), &open.expect("none of this lock is on its way").command);
     let release = world.core.event(at(1)).release(own).request().expect("a hold of its own");
     let late = world.serve(HERE, at(1), &release.command);

@@ -59,7 +59,7 @@ fn a_grant_from_before_the_server_s_clock_ran_ahead_is_confirmed_before_it_is_ha
     let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
     let answer = Answer::Acquired(Reply { now_us: Some(1_000_000_000), ..queued });
     core.event(at(2_001)).replied(&ask.expect("sent"), &answer);
-    let message = told(&member, 10_000);
+    let message = grant_message(&member, 10_000);
     core.event(at(2_002)).heard(message);
     assert!(matches!(core.event(at(2_002)).take(attempt), Outcome::Waits));
     let confirming = sent(&mut core);
@@ -100,11 +100,11 @@ fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
     let mut core = core();
     for (lock, now_us) in [("a", 1_000), ("b", 0), ("c", 1_500)] {
         let (_, ask) = core.event(at(1_000)).begin(wish(lock), ()).expect("it is open");
-        let told = Reply {
+        let queued = Reply {
             now_us: Some(now_us),
             ..reply(vec![Acquired::Queued { position: 0 }], LEASE, None)
         };
-        core.event(at(1_001)).replied(&ask.expect("sent"), &Answer::Acquired(told));
+        core.event(at(1_001)).replied(&ask.expect("sent"), &Answer::Acquired(queued));
     }
     assert_eq!(core.doubt, Moment::default());
 }

@@ -58,7 +58,7 @@ fn a_closed_node_ends_what_waits_and_takes_what_is_held() {
     for effect in core.drain() {
         match effect {
             Effect::Send(ask) => asks.push(ask),
-            Effect::TellLost(()) => lost += 1,
+            Effect::NotifyLost(()) => lost += 1,
             _ => {}
         }
     }

@@ -102,13 +102,13 @@ fn a_renewal_that_is_not_confirmed_is_soon_asked_for_again() {
     let (mut core, renewal, held) = renewed_alone();
     core.event(at(11_001)).unconfirmed(&renewal, Some(&held), &few());
     let effects = core.drain();
-    let told = effects.iter().any(|effect| match effect {
+    let is_noted = effects.iter().any(|effect| match effect {
         Effect::Observe(Note::RenewalFailed { error, .. }) => {
             error.detail.contains("1 of 2 replicas")
         }
         _ => false,
     });
-    assert!(told, "{effects:?}");
+    assert!(is_noted, "{effects:?}");
     core.event(at(12_002)).tick();
     assert_eq!(member_of(&only_confirmed(&mut core)), member_of(&renewal));
 }

@@ -103,7 +103,7 @@ fn queued_twice(core: &mut Core<()>) -> (u64, Member) {
 fn a_message_of_a_grant_that_lapsed_before_the_second_copy_queued_again_makes_no_guard() {
     let mut core = core();
     let (attempt, member) = queued_twice(&mut core);
-    let old = told(&member, 10_000);
+    let old = grant_message(&member, 10_000);
     core.event(at(20_002)).heard(old);
     assert!(matches!(core.event(at(20_002)).take(attempt), Outcome::Waits));
     let asked = sent(&mut core);
@@ -119,7 +119,7 @@ fn a_message_of_a_grant_that_lapsed_before_the_second_copy_queued_again_makes_no
 fn a_grant_that_was_confirmed_has_the_token_of_what_is_held_now() {
     let mut core = core();
     let (attempt, member) = queued_twice(&mut core);
-    let old = told(&member, 10_000);
+    let old = grant_message(&member, 10_000);
     core.event(at(20_002)).heard(old);
     let asked = sent(&mut core);
     let later = crate::token::FencingToken::try_from(7).expect("small");

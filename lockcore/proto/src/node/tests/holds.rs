@@ -10,9 +10,9 @@ fn forty_thousand_holds_that_end_together_are_told_in_parts_and_before_their_dea
         held(&mut core, at(0), &format!("{lock}"));
     }
     let error = StoreError::ambiguous("unreachable");
-    let mut told = 0;
+    let mut notified = 0;
     let mut now = at(9_000);
-    while told < 40_000 {
+    while notified < 40_000 {
         core.event(now).tick();
         let effects = core.drain();
         assert!(effects.len() <= 4 * MAX_AT_ONCE, "{} effects in one section", effects.len());
@@ -23,14 +23,15 @@ fn forty_thousand_holds_that_end_together_are_told_in_parts_and_before_their_dea
                 _ => None,
             })
             .collect();
-        told += effects.iter().filter(|effect| matches!(effect, Effect::TellLost(()))).count();
+        notified +=
+            effects.iter().filter(|effect| matches!(effect, Effect::NotifyLost(()))).count();
         for ask in asks {
             core.event(now).unanswered(&ask, &error);
             core.drain();
         }
         // Under load, the driver calls this often.
         now = now + Duration::from_micros(500);
-        if told == 0 && now < at(29_590) {
+        if notified == 0 && now < at(29_590) {
             now = now + Duration::from_millis(10);
         }
     }

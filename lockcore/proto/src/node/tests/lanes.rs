@@ -54,7 +54,7 @@ impl World {
         for effect in self.core.drain() {
             match effect {
                 Effect::Send(ask) => self.send(now, ask),
-                Effect::TellLost(()) => self.lost += 1,
+                Effect::NotifyLost(()) => self.lost += 1,
                 _ => {}
             }
         }

@@ -68,8 +68,8 @@ fn where_the_message_is_lost_a_touch_tells() {
     let mut core = core();
     let (attempt, _) = waiting(&mut core);
     let touches = ticked(&mut core, at(5_000));
-    let told = Touched { members: vec![Presence::Superseded], listeners: 1 };
-    core.event(at(5_001)).replied(&touches[0], &Answer::Touched(reply(told, LEASE, None)));
+    let touched = Touched { members: vec![Presence::Superseded], listeners: 1 };
+    core.event(at(5_001)).replied(&touches[0], &Answer::Touched(reply(touched, LEASE, None)));
     ends(&mut core, attempt);
 }
 
@@ -106,7 +106,7 @@ fn a_position_that_is_lost_is_asked_for_again() {
 fn a_grant_that_is_confirmed_first_is_not_given_up() {
     let mut core = core();
     let (attempt, member) = waiting(&mut core);
-    core.event(at(1)).heard(told(&member, 10));
+    core.event(at(1)).heard(grant_message(&member, 10));
     let asks = sent(&mut core);
     assert!(matches!(asks[0].command, Command::Confirm { .. }));
     core.event(at(2)).heard(superseded(&member));
@@ -119,7 +119,7 @@ fn a_grant_that_is_confirmed_first_is_not_given_up() {
 fn a_hold_is_not_touched() {
     let mut core = core();
     let (attempt, member) = waiting(&mut core);
-    core.event(at(1)).heard(told(&member, 10_000));
+    core.event(at(1)).heard(grant_message(&member, 10_000));
     core.event(at(2)).heard(superseded(&member));
     assert!(matches!(core.event(at(3)).take(attempt), Outcome::Granted { .. }));
     core.event(at(4)).heard(superseded(&member));

@@ -8,7 +8,7 @@ fn released_after_a_message(is_answered: bool) -> Command {
     let mut core = core();
     let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
     let ask = ask.expect("it is sent");
-    let message = told(&member_of(&ask), 10_000);
+    let message = grant_message(&member_of(&ask), 10_000);
     core.event(at(1)).heard(message);
     let Outcome::Granted { number, .. } = core.event(at(1)).take(attempt) else {
         panic!("it was told");

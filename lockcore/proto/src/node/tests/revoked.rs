@@ -72,7 +72,7 @@ fn a_grant_that_is_being_confirmed_when_it_is_revoked_is_confirmed_once_more() {
         core.rules.confirm_grants = true;
         match confirms_writes {
             false => {
-                core.event(at(1)).heard(told(&member_of(&ask), 30_000));
+                core.event(at(1)).heard(grant_message(&member_of(&ask), 30_000));
             }
             true => core.event(at(1)).replied(&ask, &granted),
         }
@@ -108,8 +108,8 @@ fn a_revocation_that_overtakes_an_answer_to_another_request_is_remembered_for_it
     let touch = ticked(&mut core, at(4_000)).pop().expect("a touch");
     revoke(&mut core, at(4_001), &member);
     let holding = Touched { members: vec![Presence::Holding], listeners: 1 };
-    let told = Answer::Touched(reply(holding, LEASE, Some(&member)));
-    core.event(at(4_002)).replied(&touch, &told);
+    let touched = Answer::Touched(reply(holding, LEASE, Some(&member)));
+    core.event(at(4_002)).replied(&touch, &touched);
     assert!(!is_granted(&mut core, at(4_002), attempt));
     renewal(&mut core);
 }
@@ -147,7 +147,7 @@ fn a_message_that_comes_after_a_revocation_and_a_touch_is_confirmed() {
         core.event(at(ms)).replied(&touch, &Answer::Touched(reply(waiting, LEASE, None)));
         core.drain();
     }
-    core.event(at(5_001)).heard(told(&member, 30_000));
+    core.event(at(5_001)).heard(grant_message(&member, 30_000));
     assert!(!is_granted(&mut core, at(5_001), attempt));
     assert_eq!(member_of(&renewal(&mut core)), member);
 }
@@ -184,7 +184,7 @@ fn what_was_revoked_before_its_acquire_was_answered_leaves_a_tombstone() {
     // A proxy that runs requests twice may still run an acquire copy.
     let (mut core, _, ask, _) = asking();
     let member = member_of(&ask);
-    core.event(at(1)).heard(told(&member, 30_000));
+    core.event(at(1)).heard(grant_message(&member, 30_000));
     core.drain();
     let asks = revoke(&mut core, at(2), &member);
     let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
@@ -198,7 +198,7 @@ fn what_was_revoked_before_its_acquire_was_answered_leaves_a_tombstone() {
 fn what_was_revoked_after_an_answer_that_came_later_than_its_grant_leaves() {
     let (mut core, _, ask, granted) = asking();
     let member = member_of(&ask);
-    core.event(at(1)).heard(told(&member, 30_000));
+    core.event(at(1)).heard(grant_message(&member, 30_000));
     core.event(at(2)).replied(&ask, &granted);
     core.drain();
     let [leave] = revoke(&mut core, at(3), &member).try_into().expect("one request");
@@ -224,7 +224,7 @@ fn a_release_that_finds_nothing_is_followed_by_a_leave() {
 fn a_touch_from_before_the_acquires_answer_loses_no_position() {
     let (mut core, _, ask, _) = asking();
     core.rules.confirm_grants = true;
-    core.event(at(1)).heard(told(&member_of(&ask), 30_000));
+    core.event(at(1)).heard(grant_message(&member_of(&ask), 30_000));
     core.drain();
     revoke(&mut core, at(2), &member_of(&ask));
     let is_touch = |ask: &Ask| matches!(ask.command, Command::Touch { .. });

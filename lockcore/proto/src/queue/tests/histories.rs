@@ -26,7 +26,7 @@ struct History {
     kind: Kind,
     members: Vec<Member>,
     /// The unreleased holds, with the reported end of each lease.
-    told: BTreeMap<Member, u64>,
+    reported: BTreeMap<Member, u64>,
     given_up: BTreeSet<Member>,
     /// The greatest reported token, and whether shared holds have it.
     last: (u64, bool),
@@ -88,7 +88,7 @@ impl History {
             dice,
             kind,
             members: Vec::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             given_up: BTreeSet::new(),
             last: (0, false),
             step: 0,
@@ -227,22 +227,22 @@ impl History {
     ) {
         let now_ms = self.bench.now();
         let after = self.bench.state.clone();
-        let told = format!("step {}: {command:?} by {by}\n{before:?}\n{after:?}", self.step);
+        let context = format!("step {}: {command:?} by {by}\n{before:?}\n{after:?}", self.step);
         let was = holds_of(before, now_ms);
         let is = holds_of(&after, now_ms);
         let granted = granted(before, command, (&was, &is), now_ms);
 
-        self.check_sum(before, &was, &is, &granted, &told);
+        self.check_sum(before, &was, &is, &granted, &context);
         self.take_back(command, before, answer);
-        self.check_limits(&granted, &is, &told);
-        self.check_told(by, &granted, &is, answer, messages, &told);
-        self.check_tokens(command, &granted, answer, messages, &told);
-        self.check_same(command, answer, before, &after, (&was, &is), &told);
-        self.check_order(by, command, before, &after, &granted, &told);
-        self.check_no_room(command, answer, &after, &told);
+        self.check_limits(&granted, &is, &context);
+        self.check_notified(by, &granted, &is, answer, messages, &context);
+        self.check_tokens(command, &granted, answer, messages, &context);
+        self.check_same(command, answer, before, &after, (&was, &is), &context);
+        self.check_order(by, command, before, &after, &granted, &context);
+        self.check_no_room(command, answer, &after, &context);
 
         for member in &granted {
-            self.told.insert(member.clone(), is[member].0);
+            self.reported.insert(member.clone(), is[member].0);
             self.count("lock", usize::from(member.demand() == Demand::EXCLUSIVE));
         }
         self.count("granted", granted.len());
@@ -256,7 +256,7 @@ impl History {
         was: &Holds,
         is: &Holds,
         granted: &[Member],
-        told: &str,
+        context: &str,
     ) {
         let sum = |holds: &Holds| holds.values().map(|(_, weight)| weight).sum::<u64>();
         let used = |state: &QueueState, holds: &Holds| match state.whole(self.bench.now()) {
@@ -270,11 +270,11 @@ impl History {
             _ => state.used(),
         };
         if used(before, was) == sum(was) {
-            assert_eq!(used(&self.bench.state, is), sum(is), "{told}");
+            assert_eq!(used(&self.bench.state, is), sum(is), "{context}");
         }
         for (member, (_, weight)) in is {
             let gained = was.get(member).is_some_and(|(_, old)| weight > old);
-            assert!(!gained || granted.contains(member), "{member} gained weight\n{told}");
+            assert!(!gained || granted.contains(member), "{member} gained weight\n{context}");
         }
     }
 
@@ -286,27 +286,27 @@ impl History {
                 // A release ends an existing hold, once.
                 let was_there = holds_of(before, now_ms).contains_key(member);
                 assert_eq!(reply.outcome == Released::Released, was_there);
-                self.told.remove(member);
+                self.reported.remove(member);
             }
             (Command::Leave { leaving }, Answer::Left(_)) => {
                 for leaving in leaving {
-                    self.told.remove(&leaving.member);
+                    self.reported.remove(&leaving.member);
                     if leaving.ambiguous {
                         self.given_up.insert(leaving.member.clone());
                     }
                 }
             }
             (Command::ForceRelease { member: Some(member) }, _) => {
-                self.told.remove(member);
+                self.reported.remove(member);
             }
-            (Command::ForceRelease { member: None }, _) => self.told.clear(),
+            (Command::ForceRelease { member: None }, _) => self.reported.clear(),
             (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
                 for (member, renewed) in command.renews().iter().zip(&reply.outcome) {
                     // A reported hold has a lease, and a hold without a lease is reported as lost.
-                    let held = self.told.get(member).is_some_and(|ends_ms| *ends_ms > now_ms);
+                    let held = self.reported.get(member).is_some_and(|ends_ms| *ends_ms > now_ms);
                     assert_eq!(*renewed == Renewed::Held, held, "{member} at step {}", self.step);
                     if held {
-                        self.told.insert(member.clone(), now_ms + member.lease_ms());
+                        self.reported.insert(member.clone(), now_ms + member.lease_ms());
                         self.count("confirmed", usize::from(reply.grants.len() == 1));
                     }
                 }
@@ -316,59 +316,59 @@ impl History {
             }
             _ => {}
         }
-        let holding = self.told.len();
-        self.told.retain(|_, ends_ms| *ends_ms > now_ms);
-        self.count("lapsed", holding - self.told.len());
+        let holding = self.reported.len();
+        self.reported.retain(|_, ends_ms| *ends_ms > now_ms);
+        self.count("lapsed", holding - self.reported.len());
     }
 
     /// Checks that with each grant, all holds together weigh at most the grant's own limit.
-    fn check_limits(&self, granted: &[Member], is: &Holds, told: &str) {
+    fn check_limits(&self, granted: &[Member], is: &Holds, context: &str) {
         let weight = |member: &Member| is.get(member).map_or(0, |(_, weight)| *weight);
-        for member in self.told.keys() {
-            assert!(is.contains_key(member), "{member} lost its hold\n{told}");
+        for member in self.reported.keys() {
+            assert!(is.contains_key(member), "{member} lost its hold\n{context}");
         }
-        let mut used: u64 = self.told.keys().map(weight).sum();
+        let mut used: u64 = self.reported.keys().map(weight).sum();
         for member in granted {
-            assert!(member.demand().fits(used), "{member} beside {used}\n{told}");
+            assert!(member.demand().fits(used), "{member} beside {used}\n{context}");
             used += member.demand().weight();
         }
     }
 
     /// Checks that each granted member is notified once: by the reply to its own node, or by a
     /// message to another.
-    fn check_told(
+    fn check_notified(
         &self,
         by: char,
         granted: &[Member],
         is: &Holds,
         answer: &Answer,
         messages: &[Message],
-        told: &str,
+        context: &str,
     ) {
         let mut heard = BTreeSet::new();
         for message in messages {
             let Message::Grants { node, grants, .. } = message else { continue };
-            assert_ne!(node.as_str().chars().next(), Some(by), "by message\n{told}");
+            assert_ne!(node.as_str().chars().next(), Some(by), "by message\n{context}");
             for (number, left_ms) in grants {
-                assert!(heard.insert((node.to_string(), *number, *left_ms)), "twice\n{told}");
+                assert!(heard.insert((node.to_string(), *number, *left_ms)), "twice\n{context}");
             }
         }
         for Grant { member, left_ms, .. } in answer.grants() {
-            assert_eq!(letter(member), by, "{told}");
+            assert_eq!(letter(member), by, "{context}");
             let is_new = heard.insert((member.node().to_owned(), member.number(), *left_ms));
             // A command may name a member twice.
-            assert!(is_new || self.told.contains_key(member), "twice\n{told}");
+            assert!(is_new || self.reported.contains_key(member), "twice\n{context}");
         }
         for member in granted {
             let left_ms = is[member].0 - self.bench.now();
             let key = (member.node().to_owned(), member.number(), left_ms);
-            assert!(heard.remove(&key), "{member} was not told\n{told}");
+            assert!(heard.remove(&key), "{member} was not told\n{context}");
         }
         // A member that requests its hold again is notified, too.
         let again = |(node, number, _): &(String, u64, u64)| {
-            self.told.keys().any(|held| held.node() == node && held.number() == *number)
+            self.reported.keys().any(|held| held.node() == node && held.number() == *number)
         };
-        assert!(heard.iter().all(again), "told of a grant that was none: {heard:?}\n{told}");
+        assert!(heard.iter().all(again), "told of a grant that was none: {heard:?}\n{context}");
     }
 
     /// Checks that tokens never fall. Only two shared holds may have the same token.
@@ -378,7 +378,7 @@ impl History {
         granted: &[Member],
         answer: &Answer,
         messages: &[Message],
-        told: &str,
+        context: &str,
     ) {
         let mut tokens: Vec<u64> = answer.grants().iter().map(|grant| grant.token.get()).collect();
         for message in messages {
@@ -387,15 +387,15 @@ impl History {
             }
         }
         let Some(token) = tokens.first().copied() else { return };
-        assert!(tokens.iter().all(|other| *other == token), "two tokens in one command\n{told}");
+        assert!(tokens.iter().all(|other| *other == token), "two tokens in one command\n{context}");
         let is_lock = self.bench.state.whole(self.bench.now()).is_some();
         let (last, was_shared) = self.last;
         if is_lock || !was_shared {
-            assert!(token > last, "{token} after {last}\n{told}");
+            assert!(token > last, "{token} after {last}\n{context}");
         }
-        assert!(token >= last, "{token} after {last}\n{told}");
+        assert!(token >= last, "{token} after {last}\n{context}");
         self.count("token again", usize::from(token == last && !granted.is_empty()));
-        assert!(!matches!(command, Command::Inspect { .. }), "{told}");
+        assert!(!matches!(command, Command::Inspect { .. }), "{context}");
         self.last = (token, !is_lock);
     }
 
@@ -408,10 +408,10 @@ impl History {
         before: &QueueState,
         after: &QueueState,
         (was, is): (&Holds, &Holds),
-        told: &str,
+        context: &str,
     ) {
         for member in is.keys().filter(|member| !was.contains_key(*member)) {
-            assert!(!self.given_up.contains(member), "{member} was given up\n{told}");
+            assert!(!self.given_up.contains(member), "{member} was given up\n{context}");
         }
         let (Command::Acquire { members, .. }, Answer::Acquired(reply)) = (command, answer) else {
             return;
@@ -420,13 +420,13 @@ impl History {
             if self.given_up.contains(member) {
                 continue;
             }
-            if self.told.contains_key(member) {
-                assert_eq!(*outcome, Acquired::Granted, "{told}");
-                assert_eq!(was.get(member), is.get(member), "{told}");
+            if self.reported.contains_key(member) {
+                assert_eq!(*outcome, Acquired::Granted, "{context}");
+                assert_eq!(was.get(member), is.get(member), "{context}");
             } else if let Some(score) = before.queue.get(member)
                 && *outcome != Acquired::Granted
             {
-                assert_eq!(after.queue.get(member), Some(score), "{told}");
+                assert_eq!(after.queue.get(member), Some(score), "{context}");
             }
         }
     }
@@ -440,7 +440,7 @@ impl History {
         before: &QueueState,
         after: &QueueState,
         granted: &[Member],
-        told: &str,
+        context: &str,
     ) {
         for member in granted {
             let score = score_of(before, command, member);
@@ -451,7 +451,7 @@ impl History {
                         || turn(command, other) < turn(command, member))
             };
             let ahead = after.queue.iter().find(is_ahead);
-            assert_eq!(ahead, None, "{member} passed another\n{told}");
+            assert_eq!(ahead, None, "{member} passed another\n{context}");
         }
         let is_aside = |state: &QueueState, member: &Member| {
             state.aside.get(member.node()).is_some_and(|one| one.members.get(member).is_some())
@@ -464,14 +464,14 @@ impl History {
             if after.queue.get(member).is_some() || granted.contains(member) || leaves(member) {
                 continue;
             }
-            assert_ne!(letter(member), by, "{member} of the caller\n{told}");
+            assert_ne!(letter(member), by, "{member} of the caller\n{context}");
             let aside = after.aside.get(member.node()).and_then(|one| one.members.get(member));
             // The first score counts, even if a late request has queued it once more meanwhile.
             let is_away = self.bench.away.contains(letter(member));
             if is_away && aside.is_some_and(|aside| aside <= score) {
                 self.count("skipped", 1);
             } else {
-                assert!(!before.patience.contains_key(member.node()), "{member} is out\n{told}");
+                assert!(!before.patience.contains_key(member.node()), "{member} is out\n{context}");
                 self.count("dropped", 1);
             }
         }
@@ -479,7 +479,7 @@ impl History {
             if is_aside(before, member) && before.queue.get(member).is_none() {
                 let is_newcomer = matches!(command, Command::Acquire { .. });
                 let was = before.aside[member.node()].members.get(member);
-                assert!(is_newcomer || was == Some(score), "{member}\n{told}");
+                assert!(is_newcomer || was == Some(score), "{member}\n{context}");
                 self.count("returned", 1);
             }
         }
@@ -492,7 +492,7 @@ impl History {
         command: &Command,
         answer: &Answer,
         after: &QueueState,
-        told: &str,
+        context: &str,
     ) {
         let more = match answer {
             Answer::Acquired(reply) => reply.more,
@@ -515,7 +515,7 @@ impl History {
             && hands_on
             && !more
         {
-            assert!(!head.demand().fits(after.used()), "{head} fits\n{told}");
+            assert!(!head.demand().fits(after.used()), "{head} fits\n{context}");
         }
     }
 }

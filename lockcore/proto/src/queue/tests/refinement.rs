@@ -143,22 +143,22 @@ fn locks_alone_are_a_plain_fair_mutex() {
             let by = dice.one_of(&NODES);
             let command = choose(&mut dice, &mutex, &mut members, by);
             let answer = bench.run(by, &command);
-            let told = format!("step {step} of case {seed}: {command:?}\n{answer:?}");
-            met.insert(compare(&mut mutex, &bench, by, &command, &answer, &told));
+            let context = format!("step {step} of case {seed}: {command:?}\n{answer:?}");
+            met.insert(compare(&mut mutex, &bench, by, &command, &answer, &context));
             for grant in answer.grants() {
-                assert!(grant.token.get() > last, "{told}");
+                assert!(grant.token.get() > last, "{context}");
                 last = grant.token.get();
             }
             for message in bench.said() {
                 let Message::Grants { token, .. } = message else { continue };
-                assert!(token.get() > last, "{told}");
+                assert!(token.get() > last, "{context}");
                 last = token.get();
             }
             let holder =
                 bench.state.whole(now_ms).map(|(member, ends_ms)| (member.clone(), ends_ms));
-            assert_eq!(holder, mutex.holder, "{told}");
+            assert_eq!(holder, mutex.holder, "{context}");
             let line: Vec<Member> = mutex.line.values().cloned().collect();
-            assert_eq!(bench.waiting(), line, "{told}");
+            assert_eq!(bench.waiting(), line, "{context}");
         }
     }
     assert!(met.len() >= 16, "{met:?}");
@@ -201,26 +201,26 @@ fn compare(
     by: char,
     command: &Command,
     answer: &Answer,
-    told: &str,
+    context: &str,
 ) -> String {
     let now_ms = bench.now();
     let away = bench.away.as_str();
     match (command, answer) {
         (Command::Acquire { members, mode, .. }, Answer::Acquired(reply)) => {
             let expected = mutex.acquire(by, away, now_ms, &members[0], *mode);
-            assert_eq!(reply.outcome, [expected], "{told}");
+            assert_eq!(reply.outcome, [expected], "{context}");
             format!("{expected:?}").chars().take(6).collect()
         }
         (Command::Release { member }, Answer::Released(reply)) => {
             let is_held = mutex.holder.take_if(|(holder, _)| holder == member).is_some();
             mutex.pass_on(by, away, now_ms);
-            assert_eq!(reply.outcome == Released::Released, is_held, "{told}");
+            assert_eq!(reply.outcome == Released::Released, is_held, "{context}");
             format!("{:?}", reply.outcome)
         }
         (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
             let member = &command.renews()[0];
             let held = mutex.holder.as_mut().filter(|(holder, _)| holder == member);
-            assert_eq!(reply.outcome == [Renewed::Held], held.is_some(), "{told}");
+            assert_eq!(reply.outcome == [Renewed::Held], held.is_some(), "{context}");
             if let Some((_, ends_ms)) = held {
                 *ends_ms = now_ms + member.lease_ms();
             }
@@ -228,7 +228,7 @@ fn compare(
         }
         (Command::Touch { members }, Answer::Touched(reply)) => {
             let expected = mutex.touch(by, away, now_ms, &members[0]);
-            assert_eq!(reply.outcome.members, [expected], "{told}");
+            assert_eq!(reply.outcome.members, [expected], "{context}");
             format!("{expected:?}")
         }
         (Command::Leave { leaving }, Answer::Left(reply)) => {
@@ -237,13 +237,13 @@ fn compare(
             }
             let was_there = mutex.take_out(&leaving[0].member);
             mutex.pass_on(by, away, now_ms);
-            assert_eq!(reply.outcome == [Left::Left], was_there, "{told}");
+            assert_eq!(reply.outcome == [Left::Left], was_there, "{context}");
             format!("{:?}", reply.outcome)
         }
         (Command::ForceRelease { .. }, Answer::Released(reply)) => {
             let is_held = mutex.holder.take().is_some();
             mutex.pass_on(by, away, now_ms);
-            assert_eq!(reply.outcome == Released::Released, is_held, "{told}");
+            assert_eq!(reply.outcome == Released::Released, is_held, "{context}");
             format!("force {:?}", reply.outcome)
         }
         (Command::Inspect { .. }, Answer::Inspected(found)) => {
@@ -253,9 +253,9 @@ fn compare(
                 .map(|(holder, ends_ms)| (holder.into(), u64::from(ALL), ends_ms - now_ms));
             let shown =
                 found.holds.iter().map(|hold| (hold.party.clone(), hold.weight, hold.left_ms));
-            assert_eq!(shown.collect::<Vec<_>>(), held.collect::<Vec<_>>(), "{told}");
+            assert_eq!(shown.collect::<Vec<_>>(), held.collect::<Vec<_>>(), "{context}");
             "inspect".to_owned()
         }
-        _ => panic!("{told}"),
+        _ => panic!("{context}"),
     }
 }

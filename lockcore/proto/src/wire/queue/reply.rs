@@ -10,7 +10,7 @@ use crate::wire::call::Commands;
 use crate::wire::message::batch_of;
 use crate::wire::outcome;
 use crate::wire::scripts::POSITIONS;
-use crate::wire::value::{Told, Value, fencing_token, nonsense};
+use crate::wire::value::{ReplyBody, Value, fencing_token, nonsense};
 use crate::{
     Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, Left, Presence, Released,
     Renewed, Reply, Touched,
@@ -32,10 +32,10 @@ pub(crate) fn answer(
     }
     let asked = command.first().map_or(lock.lock_key(), Member::as_str);
     let read = || match (command, answer) {
-        (Command::Release { .. }, Value::Text(told)) => {
-            Some(Answer::Released(handed_over(told, node)?))
+        (Command::Release { .. }, Value::Text(text)) => {
+            Some(Answer::Released(handed_over(text, node)?))
         }
-        _ => read(command, Told::to(asked, answer)?),
+        _ => read(command, ReplyBody::to(asked, answer)?),
     };
     read().ok_or_else(nonsense)
 }
@@ -48,8 +48,8 @@ pub(crate) fn answer(
 pub(crate) fn renewals(commands: &Commands<'_>, answer: &Value<'_>) -> Result<Answers, StoreError> {
     let each = || {
         let first = commands.first()?.1.first()?;
-        let Told::Text(told) = Told::to(first.as_str(), answer)? else { return None };
-        let (clock, letters) = told.split_at_checked(told.len().checked_sub(commands.len())?)?;
+        let ReplyBody::Text(text) = ReplyBody::to(first.as_str(), answer)? else { return None };
+        let (clock, letters) = text.split_at_checked(text.len().checked_sub(commands.len())?)?;
         let now_us = Some(clock.parse().ok()?);
         let one = |letter| match letter {
             's' => Some(Err(StoreError::refused(LockErrorKind::WrongType, FOREIGN_LOCK_KEY))),
@@ -63,64 +63,64 @@ pub(crate) fn renewals(commands: &Commands<'_>, answer: &Value<'_>) -> Result<An
     each().ok_or_else(nonsense)
 }
 
-fn read(command: &Command, told: Told<'_>) -> Option<Answer> {
+fn read(command: &Command, body: ReplyBody<'_>) -> Option<Answer> {
     Some(match command {
         Command::Acquire { members, .. } => {
-            Answer::Acquired(match (not_queued(told), members.as_slice()) {
+            Answer::Acquired(match (not_queued(body), members.as_slice()) {
                 (Some(outcome), members) => Reply::short(vec![outcome; members.len()]),
-                (None, [member]) => acquired(told, member)?,
+                (None, [member]) => acquired(body, member)?,
                 (None, members) => {
-                    of_each(all_acquired(told, members.len())?, members.len(), Vec::len)?
+                    of_each(all_acquired(body, members.len())?, members.len(), Vec::len)?
                 }
             })
         }
-        Command::Release { .. } | Command::ForceRelease { .. } => Answer::Released(released(told)?),
+        Command::Release { .. } | Command::ForceRelease { .. } => Answer::Released(released(body)?),
         Command::Renew { members } => {
-            let reply = all_renewed(told, members.len())?;
+            let reply = all_renewed(body, members.len())?;
             Answer::Renewed(of_each(reply, members.len(), Vec::len)?)
         }
         Command::Confirm { member } => {
-            Answer::Renewed(of_each(confirmed(told, member)?, 1, Vec::len)?)
+            Answer::Renewed(of_each(confirmed(body, member)?, 1, Vec::len)?)
         }
-        Command::Reduce { member, .. } => Answer::Renewed(reduced(told, member)?),
+        Command::Reduce { member, .. } => Answer::Renewed(reduced(body, member)?),
         Command::Touch { members } => {
-            let reply = touched(told, members.len())?;
+            let reply = touched(body, members.len())?;
             Answer::Touched(of_each(reply, members.len(), |outcome| outcome.members.len())?)
         }
         Command::Leave { leaving } => {
-            Answer::Left(of_each(left(told, leaving.len())?, leaving.len(), Vec::len)?)
+            Answer::Left(of_each(left(body, leaving.len())?, leaving.len(), Vec::len)?)
         }
-        Command::Inspect { .. } => Answer::Inspected(inspection(told)?),
+        Command::Inspect { .. } => Answer::Inspected(inspection(body)?),
     })
 }
 
 /// Returns the reply if it has an outcome for each of the `members` requested members; `None`
 /// otherwise, because then it belongs to another command.
-fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Option<Reply<T>> {
-    (told(&reply.outcome) == members).then_some(reply)
+fn of_each<T>(reply: Reply<T>, members: usize, count: impl Fn(&T) -> usize) -> Option<Reply<T>> {
+    (count(&reply.outcome) == members).then_some(reply)
 }
 
 /// Parses the reply to an acquire behind an exclusive hold if no member was queued: an empty text
 /// if the members do not wait, or `f` and the queue length if the queue is full. `None` for any
 /// other reply.
-fn not_queued(told: Told<'_>) -> Option<Acquired> {
-    match told {
-        Told::Text("") => Some(Acquired::Busy),
-        Told::Text(text) => {
+fn not_queued(body: ReplyBody<'_>) -> Option<Acquired> {
+    match body {
+        ReplyBody::Text("") => Some(Acquired::Busy),
+        ReplyBody::Text(text) => {
             let waiting = text.strip_prefix('f')?.parse().ok()?;
             Some(Acquired::Full { waiting })
         }
-        Told::Number(_) | Told::Full(_) => None,
+        ReplyBody::Number(_) | ReplyBody::Full(_) => None,
     }
 }
 
 /// Parses the reply to an acquire for a single member: a token if it was granted, a number with the
 /// position if it was queued, and a full reply in other cases.
-fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
-    match told {
-        Told::Number(packed) => queued(packed, 1),
-        Told::Text(text) => granted(text, member, vec![Acquired::Granted]),
-        Told::Full(parts) => {
+fn acquired(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
+    match body {
+        ReplyBody::Number(packed) => queued(packed, 1),
+        ReplyBody::Text(text) => granted(text, member, vec![Acquired::Granted]),
+        ReplyBody::Full(parts) => {
             all(parts, |word, number| Some(vec![outcome::acquired(word, number)?]))
         }
     }
@@ -137,11 +137,11 @@ fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
 /// Parses the reply to an acquire for several members: a number if all were queued. Otherwise it is
 /// a full reply with a further list. The list contains the position of each queued member and the
 /// queue length for each member that found the queue full.
-fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
-    let parts = match told {
-        Told::Number(packed) => return queued(packed, members),
-        Told::Text(_) => return None,
-        Told::Full(parts) => parts,
+fn all_acquired(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
+    let parts = match body {
+        ReplyBody::Number(packed) => return queued(packed, members),
+        ReplyBody::Text(_) => return None,
+        ReplyBody::Full(parts) => parts,
     };
     let (Value::List(numbers), rest) = parts.split_last()? else { return None };
     all(rest, |letters, _| outcome::all_acquired(letters, numbers))
@@ -157,11 +157,11 @@ fn behind_lock<T>(packed: i64, outcome: impl FnOnce(u64) -> T) -> Option<Reply<T
 
 /// Parses the reply to a leave. If all members waited behind an exclusive hold, it is the remaining
 /// lease in ms, followed by a letter for each member; otherwise a full reply.
-fn left(told: Told<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
-    let text = match told {
-        Told::Number(_) => return None,
-        Told::Text(text) => text,
-        Told::Full(parts) => return all(parts, outcome::left),
+fn left(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
+    let text = match body {
+        ReplyBody::Number(_) => return None,
+        ReplyBody::Text(text) => text,
+        ReplyBody::Full(parts) => return all(parts, outcome::left),
     };
     let (left_ms, letters) = text.split_at_checked(text.len().checked_sub(members)?)?;
     Some(Reply {
@@ -172,9 +172,9 @@ fn left(told: Told<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
 
 /// Parses the short reply for a member that holds the lock for its whole lease: `<token>` or
 /// `<token> <server's time in µs>`. For a batch, a second line contains the member ids.
-fn granted<T>(told: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
-    let (told, batch) = with_batch(told);
-    let (token, clock) = told.split_once(' ').map_or((told, None), |(token, at)| (token, Some(at)));
+fn granted<T>(text: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
+    let (text, batch) = with_batch(text);
+    let (token, clock) = text.split_once(' ').map_or((text, None), |(token, at)| (token, Some(at)));
     let now_us = match clock {
         Some(clock) => Some(clock.parse().ok()?),
         None => None,
@@ -185,18 +185,18 @@ fn granted<T>(told: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
 
 /// Parses the reply to a release: the number 1 if nobody waited, the number 2 if the lock was
 /// granted to another node, or a full reply.
-fn released(told: Told<'_>) -> Option<Reply<Released>> {
-    match told {
-        Told::Number(1 | 2) => Some(Reply::short(Released::Released)),
-        Told::Number(_) | Told::Text(_) => None,
-        Told::Full(parts) => all(parts, outcome::released),
+fn released(body: ReplyBody<'_>) -> Option<Reply<Released>> {
+    match body {
+        ReplyBody::Number(1 | 2) => Some(Reply::short(Released::Released)),
+        ReplyBody::Number(_) | ReplyBody::Text(_) => None,
+        ReplyBody::Full(parts) => all(parts, outcome::released),
     }
 }
 
 /// Parses the reply `<token><member>` to a release that granted the lock to another member of the
 /// calling node. For a batch, a second line contains the member ids.
-fn handed_over(told: &str, node: &NodeId) -> Option<Reply<Released>> {
-    let (token, hold) = told.split_at_checked(told.find('~')?)?;
+fn handed_over(text: &str, node: &NodeId) -> Option<Reply<Released>> {
+    let (token, hold) = text.split_at_checked(text.find('~')?)?;
     let (member, batch) = with_batch(hold);
     let member = Member::parse(member).filter(|one| one.is_of(node))?;
     let left_ms = claim_ms(member.lease_ms());
@@ -206,23 +206,23 @@ fn handed_over(told: &str, node: &NodeId) -> Option<Reply<Released>> {
 
 /// Parses the reply to a renewal of holds of one lock. If all members hold, it is the server's time
 /// in µs and the letter `h`; otherwise a full reply.
-fn all_renewed(told: Told<'_>, members: usize) -> Option<Reply<Vec<Renewed>>> {
-    match told {
-        Told::Number(_) => None,
-        Told::Text(text) => {
+fn all_renewed(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Renewed>>> {
+    match body {
+        ReplyBody::Number(_) => None,
+        ReplyBody::Text(text) => {
             let now_us = Some(text.strip_suffix('h')?.parse().ok()?);
             Some(Reply { now_us, ..Reply::short(vec![Renewed::Held; members]) })
         }
-        Told::Full(parts) => all(parts, letters_of_renewals),
+        ReplyBody::Full(parts) => all(parts, letters_of_renewals),
     }
 }
 
 /// Parses the reply to a confirmation: a token if the member holds the lock, or a full reply.
-fn confirmed(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
-    match told {
-        Told::Number(_) => None,
-        Told::Text(text) => granted(text, member, vec![Renewed::Held]),
-        Told::Full(parts) => all(parts, letters_of_renewals),
+fn confirmed(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
+    match body {
+        ReplyBody::Number(_) => None,
+        ReplyBody::Text(text) => granted(text, member, vec![Renewed::Held]),
+        ReplyBody::Full(parts) => all(parts, letters_of_renewals),
     }
 }
 
@@ -240,8 +240,8 @@ pub(super) fn held<T>(member: Member, token: FencingToken, outcome: T) -> Reply<
     }
 }
 
-fn reduced(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
-    let Told::Full(parts) = told else { return None };
+fn reduced(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
+    let ReplyBody::Full(parts) = body else { return None };
     let (mut reply, token) = reply_of(parts, letters_of_renewals)?;
     if let (Some(token), [Renewed::Held]) = (token, reply.outcome.as_slice()) {
         reply
@@ -261,21 +261,21 @@ fn renewed(letter: char) -> Option<Renewed> {
 
 /// Parses the reply to a touch. If all members wait behind an exclusive hold, it is a number with
 /// the remaining lease in ms and the number of listeners; otherwise a full reply.
-fn touched(told: Told<'_>, members: usize) -> Option<Reply<Touched>> {
-    match told {
-        Told::Number(packed) => {
+fn touched(body: ReplyBody<'_>, members: usize) -> Option<Reply<Touched>> {
+    match body {
+        ReplyBody::Number(packed) => {
             let members = vec![Presence::Waiting; members];
             behind_lock(packed, |listeners| Touched { members, listeners })
         }
-        Told::Text(_) => None,
-        Told::Full(parts) => all(parts, |letters, listeners| {
+        ReplyBody::Text(_) => None,
+        ReplyBody::Full(parts) => all(parts, |letters, listeners| {
             Some(Touched { members: outcome::touched(letters)?, listeners })
         }),
     }
 }
 
-fn inspection(told: Told<'_>) -> Option<Inspection> {
-    let Told::Full(parts) = told else { return None };
+fn inspection(body: ReplyBody<'_>) -> Option<Inspection> {
+    let ReplyBody::Full(parts) = body else { return None };
     let [
         token,
         clock,

@@ -119,6 +119,6 @@ return (function()
 --#include queue/state
 return (function()
 --#include queue/take
-return tell(outcomes[1], numbers[1] or 0)
+return full_reply(outcomes[1], numbers[1] or 0)
 end)()
 end)()

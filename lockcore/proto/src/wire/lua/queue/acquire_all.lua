@@ -90,7 +90,7 @@ local letters = {}
 for i, outcome in ipairs(outcomes) do
   letters[i] = string.sub(outcome, 1, 1)
 end
-local reply = tell(table.concat(letters), 0)
+local reply = full_reply(table.concat(letters), 0)
 reply[#reply + 1] = numbers
 return reply
 end)()

@@ -9,5 +9,5 @@ local members, queue_limit = { ARGV[5] }, tonumber(ARGV[9])
 --#include queue/state
 return (function()
 --#include queue/take
-return tell(outcomes[1], numbers[1] or 0)
+return full_reply(outcomes[1], numbers[1] or 0)
 end)()

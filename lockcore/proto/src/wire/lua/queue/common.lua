@@ -339,14 +339,14 @@ end
 
 -- Reports a granted member to its node: to the calling node in the reply, to another node in a
 -- message.
-local function tell_node(of, number, member, ms)
+local function report_grant(of, number, member, ms)
   if of == node then
     grants[#grants + 1] = member .. batch
     grants[#grants + 1] = ms
   elseif batch ~= '' then
-    add(told, of, ms .. ' ' .. string.sub(batch, 2))
+    add(grant_messages, of, ms .. ' ' .. string.sub(batch, 2))
   else
-    add(told, of, number .. ' ' .. ms)
+    add(grant_messages, of, number .. ' ' .. ms)
   end
 end
 
@@ -459,7 +459,7 @@ local function advance()
           take_batch(member, next_waiting)
         end
         grant(member, weight, claim, '+')
-        tell_node(of, number, member, claim)
+        report_grant(of, number, member, claim)
         if used >= ALL then
           -- Everything is taken, and no demand has a greater limit. With less taken, the next
           -- member may fit.
@@ -616,12 +616,12 @@ local function write(needs_memory, newcomers)
   publish('r', revoked)
   publish('s', superseded)
   -- If a batch was granted, nothing else was.
-  publish((batch == '' and 'p ' or 'w ') .. (issued or token or ''), told)
+  publish((batch == '' and 'p ' or 'w ') .. (issued or token or ''), grant_messages)
 end
 
 -- Returns the full reply: `outcome` and `number`, then the facts that every command reports, and
 -- the grants to members of the calling node.
-local function tell(outcome, number)
+local function full_reply(outcome, number)
   local left = whole_left
   if not whole then
     local _, ending = lowest_of('lock:holds', H)

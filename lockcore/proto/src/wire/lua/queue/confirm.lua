@@ -83,6 +83,6 @@ write()
 if letter == 'h' then
   grants = { member .. batch, lease }
 end
-return tell(letter, 0)
+return full_reply(letter, 0)
 end)()
 end)()

@@ -11,5 +11,5 @@ if foreign_key then
 end
 local is_there = take_any(member)
 --#include queue/settle
-return tell(is_there and 'released' or 'not_held', 0)
+return full_reply(is_there and 'released' or 'not_held', 0)
 end)()

@@ -34,5 +34,5 @@ for _, member in ipairs(forced) do
   end
 end
 --#include queue/settle
-return tell(any and 'released' or 'not_held', 0)
+return full_reply(any and 'released' or 'not_held', 0)
 end)()

@@ -77,6 +77,6 @@ for i, member in ipairs(members) do
 end
 -- This is done even if others hold the lock, because members behind a removed head may fit.
 --#include queue/settle
-return tell(table.concat(letters), 0)
+return full_reply(table.concat(letters), 0)
 end)()
 end)()

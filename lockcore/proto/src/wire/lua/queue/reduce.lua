@@ -58,5 +58,5 @@ if foreign_key then
   return foreign_key
 end
 write()
-return tell(is_held and 'h' or 'n', 0)
+return full_reply(is_held and 'h' or 'n', 0)
 end)()

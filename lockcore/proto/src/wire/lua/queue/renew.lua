@@ -62,5 +62,5 @@ for i = 5, #ARGV, 2 do
   letters = letters .. letter
 end
 write()
-return tell(letters, 0)
+return full_reply(letters, 0)
 end)()

@@ -44,7 +44,7 @@ local latest = 0
 -- The reply's grants, number of skipped waiters, and whether work is left (1 or 0). Then the
 -- messages to other nodes: the nodes in order, and the parts of each message.
 local grants, skipped, more = {}, 0, 0
-local told, revoked, superseded = {}, {}, {}
+local grant_messages, revoked, superseded = {}, {}, {}
 -- The error reply if a key with one of our names belongs to another program, or if a quorum
 -- primary's epoch is over. Then nothing is written.
 local foreign_key

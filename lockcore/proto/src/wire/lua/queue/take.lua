@@ -20,7 +20,7 @@ local newcomers, index, full = {}, {}, {}
 local is_end, is_raise_settled, is_full_settled, is_swept
 
 -- Adds the member's hold to the reply.
-local function told(member, ms)
+local function report(member, ms)
   is_granted[member] = true
   grants[#grants + 1] = member
   grants[#grants + 1] = ms
@@ -28,25 +28,25 @@ local function told(member, ms)
 end
 
 -- True once a batch hold is in the reply, which reports it for all its members.
-local is_batch_told = false
+local is_batch_reported = false
 
-local function told_again(member, ms)
+local function report_again(member, ms)
   if whole then
-    if is_batch_told then
+    if is_batch_reported then
       return 'granted'
     end
-    is_batch_told = batch ~= ''
+    is_batch_reported = batch ~= ''
     issue(batch_size())
-    return told(whole .. batch, ms)
+    return report(whole .. batch, ms)
   elseif not token then
     token = issue()
   end
-  return told(member, ms)
+  return report(member, ms)
 end
 
 local function grant_lease(member, weight, lease)
   grant(member, weight, lease, '')
-  return told(member, lease)
+  return report(member, lease)
 end
 
 local function sweep()
@@ -170,7 +170,7 @@ local function take(i, member)
   elseif has_tombstone[i] then
     return 'refused'
   elseif whole then
-    return is_served(member) and told_again(member, whole_left) or wait(member, scores[i])
+    return is_served(member) and report_again(member, whole_left) or wait(member, scores[i])
   end
   local _, _, lease, weight, limit = parse(member)
   if i == 1 and not lock_key_value and weight == ALL then
@@ -190,7 +190,7 @@ local function take(i, member)
     reclaim()
   end
   if over and over > now then
-    return told_again(member, over - now)
+    return report_again(member, over - now)
   end
   if over and not is_taken[member] then
     -- The member's own expired hold may remain, because only a limited number is removed at a time.

@@ -68,6 +68,6 @@ table.sort(apart.returned, function(a, b)
   return tonumber(a[1]) < tonumber(b[1])
 end)
 --#include queue/settle
-return tell(table.concat(letters), call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2])
+return full_reply(table.concat(letters), call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2])
 end)()
 end)()
