@@ -62,7 +62,7 @@ impl Used {
         }
     }
 
-    fn tell(&self, before: &Self, what: &str) {
+    fn print(&self, before: &Self, what: &str) {
         let seconds = (self.at - before.at).as_secs_f64();
         let scripts = self.scripts - before.scripts;
         println!(
@@ -114,7 +114,7 @@ async fn measure(redis: &mut MultiplexedConnection, what: &str) {
     tokio::time::sleep(SETTLED).await;
     let before = Used::now(redis).await;
     tokio::time::sleep(MEASURED).await;
-    Used::now(redis).await.tell(&before, what);
+    Used::now(redis).await.print(&before, what);
 }
 
 async fn holds() {

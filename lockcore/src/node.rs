@@ -15,10 +15,10 @@ mod guard;
 mod handle;
 mod hold_cell;
 mod observe;
+mod process_recording;
 mod refusal_pace;
 mod release;
 mod settings;
-mod telling;
 #[cfg(test)]
 mod tests;
 mod unreachable_waiters;

@@ -174,7 +174,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Writes `host:pid` of this process to the server, where operators can look it up by the node
     /// id.
-    fn tell_process(&self) -> StoreFuture<()> {
+    fn record_process(&self) -> StoreFuture<()> {
         ready(Ok(())).boxed()
     }
 

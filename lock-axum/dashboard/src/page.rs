@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_time_is_told_in_the_units_of_its_size() {
-        for (ms, told) in [
+        for (ms, expected) in [
             (0, "0 ms"),
             (999, "999 ms"),
             (1_050, "1.0 s"),
@@ -267,7 +267,7 @@ mod tests {
             (3_725_000, "1 h 02 min"),
             (200_000_000, "2 d 7 h"),
         ] {
-            assert_eq!(age(ms), told);
+            assert_eq!(age(ms), expected);
         }
         assert_eq!(optional_age(None), "–");
     }

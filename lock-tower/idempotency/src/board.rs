@@ -9,8 +9,8 @@ use tokio::sync::futures::Notified;
 use crate::record::key::RecordKey;
 
 /// The requests of this process that wait in line, by record. When a response is stored in a
-/// record, [`tell`](Self::tell) notifies the requests that wait for it. They look up the response
-/// at once, instead of being granted the lock one after another.
+/// record, [`notify`](Self::notify) notifies the requests that wait for it. They look up the
+/// response at once, instead of being granted the lock one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     waiting: Mutex<HashMap<RecordKey, Weak<Notify>>>,
@@ -21,7 +21,7 @@ pub(crate) struct Board {
 pub(crate) struct Seat {
     board: Arc<Board>,
     key: RecordKey,
-    told: Option<Arc<Notify>>,
+    notify: Option<Arc<Notify>>,
 }
 
 impl Board {
@@ -34,11 +34,11 @@ impl Board {
             seats
         });
         drop(waiting);
-        Seat { board: Arc::clone(self), key, told: Some(seats) }
+        Seat { board: Arc::clone(self), key, notify: Some(seats) }
     }
 
     /// Notifies all requests that wait for this record, because the response is stored.
-    pub(crate) fn tell(&self, key: &RecordKey) {
+    pub(crate) fn notify(&self, key: &RecordKey) {
         let seats = self.waiting().get(key).and_then(Weak::upgrade);
         if let Some(seats) = seats {
             seats.notify_waiters();
@@ -62,16 +62,16 @@ impl Board {
 }
 
 impl Seat {
-    /// Returns a future that completes at the next [`tell`](Board::tell) for this record after this
-    /// call, even if the future is polled only later.
-    pub(crate) fn told(&self) -> Notified<'_> {
-        self.told.as_ref().expect("taken on drop").notified()
+    /// Returns a future that completes at the next [`notify`](Board::notify) for this record after
+    /// this call, even if the future is polled only later.
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        self.notify.as_ref().expect("taken on drop").notified()
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let Some(seats) = self.told.take() {
+        if let Some(seats) = self.notify.take() {
             self.board.leave(&self.key, seats);
         }
     }
@@ -91,16 +91,16 @@ mod tests {
         let board = Arc::new(Board::default());
         let [key, other] = ["k", "l"].map(|key| RecordKey::new(&Scope::new("a"), key));
         let seats = [board.join(key), board.join(key), board.join(other)];
-        let mut told = seats.each_ref().map(|seat| Box::pin(seat.told()));
-        board.tell(&key);
-        let is_told = told.each_mut().map(|told| told.now_or_never().is_some());
-        assert_eq!(is_told, [true, true, false], "also without a poll before");
-        let later = seats[0].told();
+        let mut waits = seats.each_ref().map(|seat| Box::pin(seat.notified()));
+        board.notify(&key);
+        let is_notified = waits.each_mut().map(|wait| wait.now_or_never().is_some());
+        assert_eq!(is_notified, [true, true, false], "also without a poll before");
+        let later = seats[0].notified();
         assert!(pin!(later).now_or_never().is_none(), "of the past, nobody is told");
-        drop(told);
+        drop(waits);
         drop(seats);
         assert!(board.waiting().is_empty());
-        board.tell(&key);
+        board.notify(&key);
         assert!(board.waiting().is_empty());
     }
 }

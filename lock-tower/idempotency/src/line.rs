@@ -84,7 +84,7 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
     });
     loop {
         // Created before the lookup, so that a response stored after the lookup is not missed.
-        let told = seat.told();
+        let notified = seat.notified();
         let mut look = pin!(config.within(config.store.look_up(record)));
         let (turn, found) = tokio::select! {
             // Poll the acquire first, so that the position in line is requested first.
@@ -113,7 +113,7 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
         tokio::select! {
             biased;
             turn = &mut acquire => return turn,
-            () = told => {}
+            () = notified => {}
         }
     }
 }

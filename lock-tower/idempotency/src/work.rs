@@ -132,7 +132,7 @@ impl Keyed {
                 }
                 Ok(Started::Found(found)) => {
                     if let Some(response) = self.answer(&found) {
-                        config.board.tell(record);
+                        config.board.notify(record);
                         return Next::Answered(response);
                     }
                     if start.takes_over {
@@ -216,7 +216,7 @@ impl Keyed {
         let finish = Finish { token: guard.fencing_token(), outcome, expiry: self.expiry() };
         let error = match config.within(config.store.finish(record, &finish)).await {
             Ok(Finished::Stored) => {
-                config.board.tell(record);
+                config.board.notify(record);
                 observe::ended(end);
                 return response;
             }

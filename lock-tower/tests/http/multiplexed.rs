@@ -67,7 +67,7 @@ impl Setup {
     }
 }
 
-macro_rules! told {
+macro_rules! configured {
     ($layer:expr, $setup:expr) => {{
         let layer = $layer.read_ahead($setup.read_ahead).read_ahead_total($setup.total);
         match $setup.wait {
@@ -84,7 +84,7 @@ struct Started {
     received: mpsc::UnboundedReceiver<usize>,
 }
 
-async fn handle(State(tell): State<mpsc::UnboundedSender<usize>>, request: Request) -> Response {
+async fn handle(State(sizes): State<mpsc::UnboundedSender<usize>>, request: Request) -> Response {
     if let Ok(locks) = RequestLocks::of(request.extensions())
         && let Err(error) = locks.lock(Keys::one(request.uri().path())).await
     {
@@ -94,17 +94,17 @@ async fn handle(State(tell): State<mpsc::UnboundedSender<usize>>, request: Reque
     let mut size = 0;
     while let Some(frame) = body.frame().await {
         size += frame.unwrap().data_ref().map_or(0, Bytes::len);
-        let _ = tell.send(size);
+        let _ = sizes.send(size);
     }
     Response::new(Body::from(size.to_string()))
 }
 
 async fn start(setup: Setup) -> Started {
     let locks = Locks::in_memory();
-    let (tell, received) = mpsc::unbounded_channel();
-    let app = Router::new().fallback(handle).with_state(tell);
-    let layer = told!(HttpLockLayer::new(locks.clone(), ByPath::new()), setup);
-    let scope = told!(LockScopeLayer::new(locks.clone()), setup);
+    let (sizes, received) = mpsc::unbounded_channel();
+    let app = Router::new().fallback(handle).with_state(sizes);
+    let layer = configured!(HttpLockLayer::new(locks.clone(), ByPath::new()), setup);
+    let scope = configured!(LockScopeLayer::new(locks.clone()), setup);
     let layered = match setup.taker {
         Taker::Layer => app.clone().layer(layer.clone()),
         Taker::Handler => app.clone().layer(scope.clone()),

@@ -36,13 +36,13 @@ async fn serve_for_ever(url: &str) {
                 let lock = request.extensions().get::<LockHandle>().unwrap();
                 let key = lock.key().into_owned();
                 let token = lock.fencing_token().get();
-                let tell = async |command: &str, value: u64| {
+                let record = async |command: &str, value: u64| {
                     let mut redis = redis.lock().await;
                     redis.ask::<i64>(cmd(command).arg(format!("test:{key}")).arg(value)).await;
                 };
-                tell("RPUSH", token).await;
+                record("RPUSH", token).await;
                 tokio::task::yield_now().await;
-                tell("RPUSH", token).await;
+                record("RPUSH", token).await;
                 Ok::<_, Infallible>(Response::new(text("served")))
             }
         }));
@@ -161,15 +161,15 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
 
         // The handlers report when they enter and leave: each left before the next entered, in the
         // order of tokens.
-        let told: Vec<u64> = lines
+        let tokens: Vec<u64> = lines
             .iter()
             .filter(|line| line.is("RPUSH") && line.text(1) == format!("test:{hold}"))
             .map(|line| line.text(2).parse().unwrap())
             .collect();
-        let turns: Vec<_> = told.chunks(2).collect();
+        let turns: Vec<_> = tokens.chunks(2).collect();
         assert_eq!(turns.len(), REQUESTS / KEYS);
-        assert!(turns.iter().all(|turn| turn[0] == turn[1]), "two at once: {told:?}");
-        assert!(turns.windows(2).all(|pair| pair[0][0] < pair[1][0]), "out of order: {told:?}");
+        assert!(turns.iter().all(|turn| turn[0] == turn[1]), "two at once: {tokens:?}");
+        assert!(turns.windows(2).all(|pair| pair[0][0] < pair[1][0]), "out of order: {tokens:?}");
     }
     assert_eq!(nodes.len(), 2, "both processes took part");
     assert!(waited > REQUESTS / 4, "there was contention: {waited} waited");

@@ -12,10 +12,10 @@ use tower::{Layer as _, service_fn};
 
 #[tokio::test]
 async fn the_wait_is_told_where_it_was_asked_for() {
-    for is_told in [false, true] {
+    for is_wanted in [false, true] {
         let locks = Locks::in_memory();
         let layer = HttpLockLayer::new(locks.clone(), ByPath::new());
-        let layer = layer.server_timing(is_told);
+        let layer = layer.server_timing(is_wanted);
         let service = layer.layer(service_fn(|_: Request<_>| async move {
             let response = Response::builder().header("server-timing", "db;dur=1");
             Ok::<_, Infallible>(response.body(text("served")).unwrap())
@@ -28,13 +28,13 @@ async fn the_wait_is_told_where_it_was_asked_for() {
         drop(guard);
         let answer = client.answer().await;
         assert!(answer.head.contains("db;dur=1"), "the handler's own stays");
-        let told = answer.head.split("lock;dur=").nth(1).map(|rest| rest.lines().next().unwrap());
-        let (told, position) = told.and_then(|told| told.split_once(", ")).unzip();
-        assert_eq!(position, is_told.then_some("lock-queue;desc=0"));
-        let told = told.map(|told| told.parse::<f64>().unwrap());
-        assert_eq!(told.is_some(), is_told);
-        assert!(told.is_none_or(|told| told >= 20.0), "{told:?}");
-        if is_told {
+        let timing = answer.head.split("lock;dur=").nth(1).map(|rest| rest.lines().next().unwrap());
+        let (wait_ms, position) = timing.and_then(|timing| timing.split_once(", ")).unzip();
+        assert_eq!(position, is_wanted.then_some("lock-queue;desc=0"));
+        let wait_ms = wait_ms.map(|ms| ms.parse::<f64>().unwrap());
+        assert_eq!(wait_ms.is_some(), is_wanted);
+        assert!(wait_ms.is_none_or(|ms| ms >= 20.0), "{wait_ms:?}");
+        if is_wanted {
             let refusal = get(address, "//", "").await.head;
             assert!(refusal.contains("lock;dur="), "also a refusal's");
             assert!(!refusal.contains("lock-queue"), "it was not queued");

@@ -44,15 +44,15 @@ async fn waiting(locks: &Locks, key: &str, count: usize) {
 async fn ask(locks: &Locks, asked: Vec<Keys>) -> Result<Vec<LockHandle>, LockError> {
     let layer = LockScopeLayer::new(locks.clone()).wait(Duration::ZERO);
     let last = Arc::new(std::sync::Mutex::new(None));
-    let told = Arc::clone(&last);
+    let recorded = Arc::clone(&last);
     let service = layer.layer(service_fn(move |request: Request<_>| {
         let taken = RequestLocks::of(request.extensions()).unwrap();
         let asked = asked.clone();
-        let told = Arc::clone(&told);
+        let recorded = Arc::clone(&recorded);
         async move {
             for keys in asked {
                 let got = taken.lock(keys).await;
-                *told.lock().unwrap() = Some(got);
+                *recorded.lock().unwrap() = Some(got);
             }
             Ok::<_, Infallible>(Response::new(Body::new()))
         }

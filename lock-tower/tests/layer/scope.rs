@@ -182,10 +182,10 @@ async fn the_handler_is_gone_before_the_next_has_the_lock() {
 
     let locks = Locks::in_memory();
     let seen = std::sync::Arc::<std::sync::Mutex<Vec<bool>>>::default();
-    let told = std::sync::Arc::clone(&seen);
+    let recorded = std::sync::Arc::clone(&seen);
     let answer = serve(LockScopeLayer::new(locks.clone()), async move |taken: RequestLocks| {
         let lock = taken.lock(Keys::one("a")).await.unwrap().remove(0);
-        let _dropped = Dropped(lock, told);
+        let _dropped = Dropped(lock, recorded);
         std::future::pending().await
     });
     let held = async {

@@ -112,7 +112,7 @@ async fn the_span_of_a_request_that_waits_has_the_label_of_the_holder_where_that
     let _here = tracing::subscriber::set_default(holders.clone());
     let locks = Locks::in_memory();
     let layer = || HttpLockLayer::new(locks.clone(), ByPath::new());
-    for (layer, told) in
+    for (layer, expected) in
         [(layer(), &[][..]), (layer().record_holders(true), &[TRACE.to_owned()][..])]
     {
         let guard = locks.key("/a").label(TRACE).lock().await.unwrap();
@@ -121,6 +121,6 @@ async fn the_span_of_a_request_that_waits_has_the_label_of_the_holder_where_that
         queued(&locks, "/a", 1).await;
         guard.release().await.unwrap();
         waiting.await.unwrap().unwrap();
-        assert_eq!(*holders.0.lock().unwrap(), told);
+        assert_eq!(*holders.0.lock().unwrap(), expected);
     }
 }

@@ -192,8 +192,8 @@ mod tests {
         };
         let by_source = call.by_source();
         assert_eq!(arguments(&by_source), arguments(&call.command));
-        let told = ["1", "key", "argument with spaces\r\n$1\r\n", "", "7", "é"];
-        assert_eq!(arguments(&by_source), told.map(|text| text.as_bytes().to_vec()));
+        let expected = ["1", "key", "argument with spaces\r\n$1\r\n", "", "7", "é"];
+        assert_eq!(arguments(&by_source), expected.map(|text| text.as_bytes().to_vec()));
         let words: Vec<_> = by_source.words().take(2).collect();
         assert_eq!(words, [b"EVAL", source.as_bytes()]);
     }

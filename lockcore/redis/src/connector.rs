@@ -347,7 +347,7 @@ impl Connector {
         };
         let mut advice = advice.map_or(String::new(), |advice| format!(": {advice}"));
         if self.is_watched() && advice.ends_with(tls::ANOTHER_NAME) {
-            advice += SENTINELS_TELL_NAMES;
+            advice += SENTINELS_ANNOUNCE_NAMES;
         }
         refused.detail = format!("{address}: {}{advice}", refused.detail).into();
         Err(refused)
@@ -356,7 +356,7 @@ impl Connector {
 
 /// Remedy appended to the error if the server's certificate is for a host name, but the sentinels
 /// returned an IP address.
-const SENTINELS_TELL_NAMES: &str = ". The sentinels returned this address: to get host names \
+const SENTINELS_ANNOUNCE_NAMES: &str = ". The sentinels returned this address: to get host names \
     instead, set `sentinel resolve-hostnames yes` and `sentinel announce-hostnames yes` on each \
     sentinel";
 

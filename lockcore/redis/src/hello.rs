@@ -27,14 +27,14 @@ impl Hello {
 
     /// Parses the reply to HELLO, in both protocol versions. `None` if the reply has another form.
     pub fn read(answer: &Value) -> Option<Self> {
-        let told: HashMap<String, Value> = redis::from_redis_value_ref(answer).ok()?;
-        let text = |name: &str| redis::from_redis_value_ref(told.get(name)?).ok();
+        let fields: HashMap<String, Value> = redis::from_redis_value_ref(answer).ok()?;
+        let text = |name: &str| redis::from_redis_value_ref(fields.get(name)?).ok();
         Some(Self {
             server: text("server")?,
             version: text("version")?,
             mode: text("mode")?,
             role: text("role")?,
-            protocol: redis::from_redis_value_ref(told.get("proto")?).ok()?,
+            protocol: redis::from_redis_value_ref(fields.get("proto")?).ok()?,
         })
     }
 

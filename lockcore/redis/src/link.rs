@@ -150,8 +150,8 @@ impl CommandLink {
         opened.connection.settle(request_timeout);
         let hello = opened.hello.clone();
         let current = Current::new(opened, (0, 0), Identity::default());
-        let told = Arc::clone(&listener);
-        let state = LinkState::up(Box::new(move |down| told.on_state(down)));
+        let state_listener = Arc::clone(&listener);
+        let state = LinkState::up(Box::new(move |down| state_listener.on_state(down)));
         let shared = Arc::new(SharedLink {
             connector,
             setup: ConnectionSetup::new(name, scripts),

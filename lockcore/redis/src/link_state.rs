@@ -9,7 +9,7 @@ use crate::error::{ClientError, ClientErrorKind};
 
 /// A callback for each change of a connection's state. The argument is the error that broke the
 /// connection or with which the last connection attempt failed; `None` while connected.
-pub(crate) type Tell = Box<dyn Fn(Option<&ClientError>) + Send + Sync>;
+pub(crate) type OnChange = Box<dyn Fn(Option<&ClientError>) + Send + Sync>;
 
 /// A period, not over yet, in which a server does not reply.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ struct State {
     /// while connected.
     down: watch::Sender<Option<ClientError>>,
     changed: Mutex<Changed>,
-    tell: Tell,
+    on_change: OnChange,
 }
 
 /// When the connection was last established, and when it broke.
@@ -43,10 +43,10 @@ struct Changed {
 }
 
 impl LinkState {
-    /// Creates the state of an open connection. `tell` is called at each later change.
-    pub(crate) fn up(tell: Tell) -> Self {
+    /// Creates the state of an open connection. `on_change` is called at each later change.
+    pub(crate) fn up(on_change: OnChange) -> Self {
         let changed = Mutex::new(Changed { up: Instant::now(), down: None });
-        Self(Arc::new(State { down: watch::Sender::new(None), changed, tell }))
+        Self(Arc::new(State { down: watch::Sender::new(None), changed, on_change }))
     }
 
     /// Sets the state to connected, which wakes the tasks in [`until_up`](Self::until_up).
@@ -75,15 +75,15 @@ impl LinkState {
             _ => {}
         }
         // Under the mutex: all watchers see changes in the same order.
-        (self.0.tell)(down.as_ref());
+        (self.0.on_change)(down.as_ref());
         self.0.down.send_replace(down);
     }
 
-    /// Calls `tell` with the unchanged state, so that tasks that watch it check again what else may
-    /// have changed.
+    /// Calls `on_change` with the unchanged state, so that tasks that watch it check again what
+    /// else may have changed.
     pub(crate) fn touch(&self) {
         let _changed = self.changed();
-        (self.0.tell)(self.0.down.borrow().as_ref());
+        (self.0.on_change)(self.0.down.borrow().as_ref());
     }
 
     pub(crate) fn is_up(&self) -> bool {

@@ -269,8 +269,8 @@ mod tests {
         assert_eq!(pace.limit, FIRST);
         attempt.begins(Step::Login);
         tokio::time::sleep(attempt.limit).await;
-        let told = "no connection in time: the login was not complete after 1.0s";
-        assert_eq!(attempt.why_late(), told);
+        let expected = "no connection in time: the login was not complete after 1.0s";
+        assert_eq!(attempt.why_late(), expected);
         pace.after(&attempt).await;
         assert_eq!(pace.limit, FIRST * GROWTH);
     }

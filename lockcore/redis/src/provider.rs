@@ -112,9 +112,9 @@ impl<T: Clone + Send + 'static> Asked<T> {
         let (asked, runtime) = (Arc::clone(self), Handle::current());
         let run = move || {
             let _runtime = runtime.enter();
-            let told = catch_unwind(AssertUnwindSafe(|| (asked.provide)()));
-            asked.end(match told {
-                Ok(told) => told.map_err(|error| format!("failed: {error}")),
+            let outcome = catch_unwind(AssertUnwindSafe(|| (asked.provide)()));
+            asked.end(match outcome {
+                Ok(result) => result.map_err(|error| format!("failed: {error}")),
                 Err(_) => Err("panicked".to_owned()),
             });
             drop(sender);
@@ -126,13 +126,13 @@ impl<T: Clone + Send + 'static> Asked<T> {
         call
     }
 
-    /// Records that the call in progress has returned `told`: a value, or a text that says why it
+    /// Records that the call in progress has returned `result`: a value, or a text that says why it
     /// failed.
-    fn end(&self, told: Result<T, String>) {
+    fn end(&self, result: Result<T, String>) {
         let mut state = self.state();
         state.call = None;
-        match told {
-            Ok(told) => (state.last, state.failure) = (Some(told), None),
+        match result {
+            Ok(value) => (state.last, state.failure) = (Some(value), None),
             Err(failure) => state.failure = Some(failure.into()),
         }
     }

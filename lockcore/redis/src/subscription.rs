@@ -107,8 +107,8 @@ impl Subscription {
         suspicion: Arc<Notify>,
         closed: CancellationToken,
     ) -> Result<Self, ClientError> {
-        let told = Arc::clone(&listener);
-        let state = LinkState::up(Box::new(move |down| told.on_state(down)));
+        let state_listener = Arc::clone(&listener);
+        let state = LinkState::up(Box::new(move |down| state_listener.on_state(down)));
         let reopen = Arc::new(Notify::new());
         let task = Task {
             connector,

@@ -19,6 +19,6 @@ pub fn answer_to<T: Send + 'static>(
     send: impl FnOnce(Taker<T>),
 ) -> impl Future<Output = Option<T>> + Send + 'static {
     let (answer, answered) = oneshot::channel();
-    send(Box::new(move |told| drop(answer.send(told))));
+    send(Box::new(move |value| drop(answer.send(value))));
     async move { answered.await.ok() }
 }

@@ -141,11 +141,11 @@ impl LockGuard {
     /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn lost(&self) {
-        let mut told = pin!(self.loss().cancelled());
+        let mut cancelled = pin!(self.loss().cancelled());
         poll_fn(|cx| match self.is_lost() {
             // Read the clock, because the task that reports losses may be late.
             true => Poll::Ready(()),
-            false => told.as_mut().poll(cx),
+            false => cancelled.as_mut().poll(cx),
         })
         .await;
     }

@@ -165,8 +165,8 @@ impl Attempt {
 
     /// Publishes the attempt's queue positions on this channel, unless another channel is set
     /// already.
-    pub(crate) fn tell_positions(&self, positions: watch::Sender<Option<u64>>) {
-        self.cell.tell_positions(positions);
+    pub(crate) fn publish_positions_to(&self, positions: watch::Sender<Option<u64>>) {
+        self.cell.publish_positions_to(positions);
     }
 }
 
@@ -334,7 +334,7 @@ impl RunningAttempt {
 
     /// Returns when to report this result to the caller; `None` means at once. Only refusals for a
     /// full queue or a long predicted wait are delayed.
-    fn told_at(&self, node: &Node, outcome: &AttemptResult) -> Option<Instant> {
+    fn report_at(&self, node: &Node, outcome: &AttemptResult) -> Option<Instant> {
         use LockErrorKind::{QueueFull, WaitTooLong};
         let Err(error) = outcome else { return None };
         matches!(error.kind(), QueueFull | WaitTooLong)
@@ -390,7 +390,7 @@ impl RunningAttempt {
 }
 
 /// Completes a refused attempt with its error once the timer has fired, or at once without a timer.
-fn tell_refusal(
+fn poll_refusal(
     state: &mut AttemptState,
     mut timer: Pin<&mut Option<Sleep>>,
     cx: &mut Context<'_>,
@@ -415,7 +415,7 @@ impl Future for Attempt {
         if let AttemptState::New(request) = this.state {
             let request = request.take().expect("taken once, on the first poll");
             *this.state = AttemptState::Done;
-            let mut told_at = None;
+            let mut report_at = None;
             let begun = request.and_then(|request| {
                 let limit = Limit::new(this.node, &request);
                 let store_wait = StoreWait::new(this.node, *this.local);
@@ -430,20 +430,20 @@ impl Future for Attempt {
                 if matches!(&begun, Err(error) if error.kind() != LockErrorKind::Closed)
                     && !this.local.leaves_in_outage
                 {
-                    told_at = this.node.refusals.turn(limit.instant(this.node));
+                    report_at = this.node.refusals.turn(limit.instant(this.node));
                 }
                 begun
             });
             *this.state = match begun {
                 Ok(running) => AttemptState::Running(running),
                 Err(error) => {
-                    this.timer.set(told_at.map(timer));
+                    this.timer.set(report_at.map(timer));
                     AttemptState::Refused(error)
                 }
             };
         }
         if let AttemptState::Refused(_) = this.state {
-            return tell_refusal(this.state, this.timer, cx);
+            return poll_refusal(this.state, this.timer, cx);
         }
         let AttemptState::Running(running) = this.state else {
             panic!("the acquisition was polled after completion");
@@ -470,12 +470,12 @@ impl Future for Attempt {
         }
         if let Some(outcome) = running.outcome(this.node, outcome) {
             running.observe(this.node, &outcome);
-            if let Some(at) = running.told_at(this.node, &outcome)
+            if let Some(at) = running.report_at(this.node, &outcome)
                 && let Err(error) = outcome
             {
                 *this.state = AttemptState::Refused(error);
                 this.timer.as_mut().as_pin_mut().expect("set on the first poll").reset(at);
-                return tell_refusal(this.state, this.timer, cx);
+                return poll_refusal(this.state, this.timer, cx);
             }
             *this.state = AttemptState::Done;
             this.timer.set(None);

@@ -5,7 +5,7 @@
 //! - Each node has one such task. It sleeps until the next timer, but for a second at most, because
 //!   timers stop while the machine is suspended and leases do not. Without a timer, it sleeps until
 //!   it is woken.
-//! - It records the node's process for operators: see [`Telling`].
+//! - It records the node's process for operators: see [`ProcessRecording`].
 //! - It also sets the gauges, and wakes once a second while any gauge is not zero.
 //! - A tick changes a bounded number of attempts and holds, and sends all requests before the next
 //!   tick sends any. If there is more to do, the task yields first, so that callers can lock the
@@ -23,7 +23,7 @@ use super::clock::until;
 use super::driver::Driver;
 #[cfg(feature = "metrics")]
 use super::observe::gauges::Gauges;
-use super::telling::Telling;
+use super::process_recording::ProcessRecording;
 use crate::store::Links;
 
 /// Longest sleep while a timer is pending. The task notices a suspension only after it has woken.
@@ -79,7 +79,7 @@ pub(super) fn run(driver: Arc<Driver>, links: Links) -> impl Future<Output = ()>
 
 async fn work(driver: Arc<Driver>, mut links: Links, mut running: RunningNode) {
     let mut was_woken = true;
-    let mut telling = Telling::new(&driver);
+    let mut recording = ProcessRecording::new(&driver);
     loop {
         let (is_more, next) = driver.tick(LONGEST, was_woken);
         if is_more {
@@ -90,7 +90,7 @@ async fn work(driver: Arc<Driver>, mut links: Links, mut running: RunningNode) {
         if driver.is_over() {
             break;
         }
-        telling.look(&driver);
+        recording.look(&driver);
         let next = [next, running.sample()].into_iter().flatten().min();
         tokio::select! {
             () = driver.wake.notified() => was_woken = true,

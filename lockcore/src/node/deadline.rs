@@ -60,7 +60,7 @@ impl TimedRequest {
         let timer = driver.timer_elsewhere();
         let (answer, request) = oneshot::channel();
         // If the receiver was dropped, the caller is gone.
-        driver.send_then(ask, |told| drop(answer.send(told)));
+        driver.send_then(ask, |result| drop(answer.send(result)));
         Self { driver: Arc::clone(driver), request, timer }
     }
 }

@@ -327,11 +327,13 @@ impl Driver {
             match effect {
                 Effect::Send(_) | Effect::Confirm(_) => {}
                 Effect::Wake(mirror) => foreign::call("a waker", move || mirror.caller.wake()),
-                Effect::NotifyLost(mirror) => foreign::call("a waker", move || mirror.tell_lost()),
+                Effect::NotifyLost(mirror) => {
+                    foreign::call("a waker", move || mirror.notify_lost())
+                }
                 Effect::Reopen => self.store.reopen_subscription(),
                 Effect::Observe(note) => {
                     if let Note::Queued { lock, of, .. } = &note {
-                        foreign::call("a waker", || of.tell_position());
+                        foreign::call("a waker", || of.publish_position());
                         self.record_holders(lock, of);
                     }
                     self.observer.note(&note);

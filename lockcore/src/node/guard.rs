@@ -214,7 +214,7 @@ impl NodeGuard {
         match node.with(|core| core.release(hold.number)) {
             GivenBack::By(ask) => {
                 let returning = Returning(hold.shared.clone());
-                node.send_then(ask, move |answer| returning.tell(answer));
+                node.send_then(ask, move |answer| returning.complete(answer));
             }
             // The core reports the outcome later, with the reply to another request of the batch.
             GivenBack::InBatch => {}

@@ -101,7 +101,7 @@ impl Cell {
 
     /// Sets the release outcome, unless it is set, and wakes the caller. Runs foreign code: never
     /// call it under a mutex.
-    pub(crate) fn tell_returned(&self, outcome: Result<Released, StoreError>) {
+    pub(crate) fn set_returned(&self, outcome: Result<Released, StoreError>) {
         if self.returned.set(outcome).is_ok() {
             foreign::call("a waker", || self.caller.wake());
         }
@@ -133,7 +133,7 @@ impl Cell {
     }
 
     /// Notifies the guards that the hold is lost. Runs foreign code: never call it under a mutex.
-    pub(crate) fn tell_lost(&self) {
+    pub(crate) fn notify_lost(&self) {
         self.is_lost.store(true, Ordering::Release);
         self.lost().cancel();
     }
@@ -164,20 +164,22 @@ impl Cell {
     pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
         let sender = self.positions.get_or_init(|| watch::Sender::new(None));
         // A position published before the sender existed was lost; publish it again.
-        self.tell_position();
+        self.publish_position();
         sender.subscribe()
     }
 
     /// Publishes the queue positions on this channel, unless another channel is set already.
-    pub(crate) fn tell_positions(&self, positions: watch::Sender<Option<u64>>) {
+    pub(crate) fn publish_positions_to(&self, positions: watch::Sender<Option<u64>>) {
         let _ = self.positions.set(positions);
     }
 
     /// Publishes the current queue position, if a channel is set. Runs foreign code: never call it
     /// under a mutex. Of two concurrent calls, the later publishes the latest position in any case.
-    pub(crate) fn tell_position(&self) {
+    pub(crate) fn publish_position(&self) {
         let Some(sender) = self.positions.get() else { return };
-        sender.send_if_modified(|told| std::mem::replace(told, self.position()) != *told);
+        sender.send_if_modified(|published| {
+            std::mem::replace(published, self.position()) != *published
+        });
     }
 
     /// Requests that the holders' labels are recorded in this span once the attempt is queued.

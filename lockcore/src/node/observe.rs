@@ -46,17 +46,17 @@ impl fmt::Display for LoggedName<'_> {
 
 /// Maximum number of lock names for which a node logs a warning once each. Further names are not
 /// reported.
-const MOST_TOLD: usize = 64;
+const MOST_WARNED_NAMES: usize = 64;
 
 /// The lock names for which a warning was already logged, so that it is logged once per name.
 #[derive(Debug, Default)]
-struct ToldNames(Mutex<BTreeSet<LockName>>);
+struct WarnedNames(Mutex<BTreeSet<LockName>>);
 
-impl ToldNames {
+impl WarnedNames {
     /// Returns true if this name is to be reported: it is new, and the maximum is not reached.
-    fn tell(&self, lock: &LockName) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.len() < MOST_TOLD && told.insert(lock.clone())
+    fn insert(&self, lock: &LockName) -> bool {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.len() < MOST_WARNED_NAMES && names.insert(lock.clone())
     }
 }
 
@@ -137,11 +137,11 @@ pub(crate) struct Observer {
     redact_names: bool,
     trace_links: Option<Arc<dyn TraceLinks>>,
     unreachable_waiters: UnreachableWaiters,
-    behind_own: ToldNames,
+    behind_own: WarnedNames,
     pub(crate) heat: Heat,
     is_of_quorum: bool,
     /// True once the warning about an unpolled acquisition was logged.
-    has_told_unpolled: AtomicBool,
+    has_warned_unpolled: AtomicBool,
 }
 
 impl Observer {
@@ -153,10 +153,10 @@ impl Observer {
             redact_names: settings.redact_names,
             trace_links: settings.trace_links.clone(),
             unreachable_waiters: UnreachableWaiters::default(),
-            behind_own: ToldNames::default(),
+            behind_own: WarnedNames::default(),
             heat: Heat::new(),
             is_of_quorum: false,
-            has_told_unpolled: AtomicBool::new(false),
+            has_warned_unpolled: AtomicBool::new(false),
         }
     }
 
@@ -271,7 +271,7 @@ impl Observer {
     /// Warns, once, of an acquisition that was dropped before it was polled. Its `.await` may be
     /// missing, and then the caller's code runs without the lock.
     pub(crate) fn unpolled(&self) {
-        if !self.has_told_unpolled.swap(true, Ordering::Relaxed) {
+        if !self.has_warned_unpolled.swap(true, Ordering::Relaxed) {
             foreign::call(WATCHERS, || {
                 warn!(node = %self.node, "an acquisition was dropped before it was polled, so nothing was acquired: write `.await` (logged once)");
             });
@@ -350,7 +350,7 @@ impl Observer {
                 count!("lockcore_renewals_total", "outcome" => "renewed");
             }
             Note::WaitsBehindOwn { lock, waited } => {
-                if self.behind_own.tell(lock) {
+                if self.behind_own.insert(lock) {
                     warn!(
                         lock = %self.name(lock), primary, ?waited,
                         "a request waits for a lock that this process holds: if the holder awaits \

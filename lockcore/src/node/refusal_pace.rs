@@ -67,18 +67,18 @@ mod tests {
     #[test]
     fn many_are_told_at_a_pace_and_none_after_its_wait() {
         let (pace, now) = (RefusalPace::default(), Instant::now());
-        let told = millis(&pace, now, 100, 500 + 2_000);
-        assert!(told.is_sorted());
-        assert_eq!(told.iter().filter(|at| **at < 50).count(), 500 + 249);
-        assert_eq!(told.iter().filter(|at| **at == 100).count(), 2_000 - 500 + 1);
+        let times = millis(&pace, now, 100, 500 + 2_000);
+        assert!(times.is_sorted());
+        assert_eq!(times.iter().filter(|at| **at < 50).count(), 500 + 249);
+        assert_eq!(times.iter().filter(|at| **at == 100).count(), 2_000 - 500 + 1);
     }
 
     #[test]
     fn those_that_are_told_at_the_end_of_their_waits_delay_no_other() {
         let (pace, now) = (RefusalPace::default(), Instant::now());
         let _ = millis(&pace, now, 100, 1_000_000);
-        let told = millis(&pace, now + Duration::from_millis(101), 1_000, 1);
-        assert!(told[0] <= 1, "{told:?}");
+        let times = millis(&pace, now + Duration::from_millis(101), 1_000, 1);
+        assert!(times[0] <= 1, "{times:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -94,12 +94,12 @@ mod tests {
             assert_eq!(error.kind(), proto::LockErrorKind::QueueFull);
             start.elapsed().as_millis()
         };
-        let told = futures_util::future::join_all((0..750).map(|_| ask(1_000))).await;
-        assert_eq!(told.iter().filter(|at| **at == 0).count(), 500);
-        assert!((45..=55).contains(told.iter().max().expect("some")), "{told:?}");
+        let times = futures_util::future::join_all((0..750).map(|_| ask(1_000))).await;
+        assert_eq!(times.iter().filter(|at| **at == 0).count(), 500);
+        assert!((45..=55).contains(times.iter().max().expect("some")), "{times:?}");
         // Refusals whose waits end before their turn are returned then.
-        let told = futures_util::future::join_all((0..750).map(|_| ask(10))).await;
-        assert!(told.iter().all(|at| *at <= 65), "{told:?}");
+        let times = futures_util::future::join_all((0..750).map(|_| ask(10))).await;
+        assert!(times.iter().all(|at| *at <= 65), "{times:?}");
         let many = futures_util::future::join_all((0..750).map(|_| ask(1_000)));
         let dropped = tokio::time::timeout(Duration::from_millis(5), many).await;
         assert!(dropped.is_err());

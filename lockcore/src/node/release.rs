@@ -98,8 +98,8 @@ impl RunningRelease {
 pub(super) struct Returning(pub(super) HoldCell);
 
 impl Returning {
-    pub(super) fn tell(&self, answer: Result<Answer, StoreError>) {
-        self.0.tell_returned(answer.and_then(|answer| match answer {
+    pub(super) fn complete(&self, answer: Result<Answer, StoreError>) {
+        self.0.set_returned(answer.and_then(|answer| match answer {
             Answer::Released(reply) => Ok(reply.outcome),
             Answer::Left(reply) if reply.outcome.contains(&Left::Left) => Ok(Released::Released),
             Answer::Left(_) => Ok(Released::NotHeld),
@@ -113,7 +113,7 @@ impl Drop for Returning {
         // The runtime ended before the request completed.
         if self.0.outcome().is_none() {
             let ended = StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
-            self.0.tell_returned(Err(ended));
+            self.0.set_returned(Err(ended));
         }
     }
 }
@@ -124,6 +124,6 @@ fn ended(shared: &HoldCell, was_held: bool) -> Result<(), LockError> {
     if was_held && !shared.was_lost() {
         return Ok(());
     }
-    shared.tell_lost();
+    shared.notify_lost();
     Err(LockError::new(LockErrorKind::Lost))
 }

@@ -88,8 +88,8 @@ impl Locks {
         let asked = self.backend.reached();
         let each = nodes.iter().take(MOST).flat_map(|node| {
             asked.iter().map(async move |asked| {
-                let told = asked.in_time(asked.store.process_of(node)).await;
-                Some((node.clone(), told.ok()??))
+                let process = asked.in_time(asked.store.process_of(node)).await;
+                Some((node.clone(), process.ok()??))
             })
         });
         join_all(each).await.into_iter().flatten().collect()

@@ -187,9 +187,9 @@ mod tests {
 
     /// A server with a single key, returned by every step.
     #[derive(Debug)]
-    struct TellsItAgain(LockName);
+    struct Repeating(LockName);
 
-    impl Search for TellsItAgain {
+    impl Search for Repeating {
         fn step(&self, cursor: u64) -> StoreFuture<(Vec<LockName>, u64)> {
             let names = vec![self.0.clone(), self.0.clone()];
             ready(Ok((names, (cursor + 1) % 3))).boxed()
@@ -214,7 +214,7 @@ mod tests {
     async fn a_lock_that_servers_tell_again_and_again_is_told_once() {
         let locks = Locks::in_memory();
         let _guard = locks.lock("key").await.unwrap();
-        let search = Arc::new(TellsItAgain(LockName::from("key")));
+        let search = Arc::new(Repeating(LockName::from("key")));
         let mut survey = survey(&locks, [Arc::clone(&search) as _, search]);
         let mut pages = Vec::new();
         while let Some(page) = survey.next_page().await.unwrap() {
@@ -227,7 +227,7 @@ mod tests {
     async fn a_server_without_an_answer_keeps_no_other_from_its_own() {
         let locks = Locks::in_memory();
         let _guard = locks.lock("key").await.unwrap();
-        let search = Arc::new(TellsItAgain(LockName::from("key")));
+        let search = Arc::new(Repeating(LockName::from("key")));
         let mut survey = survey(&locks, [Arc::new(Silent), search]);
         let error = survey.next_page().await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Unavailable);

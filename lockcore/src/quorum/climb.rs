@@ -104,12 +104,12 @@ pub(crate) struct Climb {
 
 impl Climb {
     pub(crate) fn new(ascent: Result<Ascent, LockError>) -> Self {
-        let (told, positions) = watch::channel(None);
+        let (sender, positions) = watch::channel(None);
         let unpolled = ascent.as_ref().ok().map(|ascent| Arc::clone(&ascent.primaries));
         let running = async move {
             let ascent = ascent?;
             let reported = Reported::new(&ascent);
-            let result = Climbing::new(ascent, told).run().await;
+            let result = Climbing::new(ascent, sender).run().await;
             reported.end(&result);
             result
         };
@@ -187,11 +187,11 @@ struct Climbing {
     queued: Queues,
     positions: watch::Sender<Option<u64>>,
     /// The last response of each primary, in list order; `None` before the first response.
-    told: Vec<Option<Told>>,
+    last_responses: Vec<Option<LastResponse>>,
 }
 
 /// A primary's last response.
-enum Told {
+enum LastResponse {
     /// The lock was granted, or the request queued.
     Answered,
     /// The attempt failed with this error.
@@ -210,8 +210,9 @@ impl Climbing {
         let end = end.map(|wait| later(began, wait));
         let n = ascent.primaries.members.len();
         let held = (0..n).map(|_| None).collect();
-        let (queued, told) = ((0..n).map(|_| None).collect(), (0..n).map(|_| None).collect());
-        Self { ascent, began, end, held, queued, positions, told }
+        let (queued, last_responses) =
+            ((0..n).map(|_| None).collect(), (0..n).map(|_| None).collect());
+        Self { ascent, began, end, held, queued, positions, last_responses }
     }
 
     async fn run(mut self) -> ClimbResult {
@@ -442,13 +443,13 @@ impl Climbing {
         let attempt = Attempt::new(node, Ok(request), node.classes.get(class), local);
         if is_first {
             // Published by the node itself, even while nothing polls this acquisition.
-            attempt.tell_positions(self.positions.clone());
+            attempt.publish_positions_to(self.positions.clone());
         }
         self.queued[at] = Some(Place { attempt: Box::pin(attempt), server });
     }
 
     fn take(&mut self, at: usize, step: Step) {
-        self.told[at] = Some(Told::Answered);
+        self.last_responses[at] = Some(LastResponse::Answered);
         self.held[at] = Some(step);
     }
 
@@ -527,12 +528,12 @@ impl Climbing {
             }
             LockErrorKind::Timeout => {
                 if was_queued {
-                    self.told[at] = Some(Told::Answered);
+                    self.last_responses[at] = Some(LastResponse::Answered);
                 }
                 Ok(())
             }
             _ => {
-                self.told[at] = Some(Told::Failed(error));
+                self.last_responses[at] = Some(LastResponse::Failed(error));
                 Ok(())
             }
         }
@@ -541,11 +542,11 @@ impl Climbing {
     /// Ends a round without enough primaries. Returns an error if there is no time for another
     /// round, or if another round cannot succeed.
     fn end_round(&mut self) -> Result<(), LockError> {
-        let refuses = |told: &&Option<Told>| match told {
-            Some(Told::Failed(error)) => !error.is_retryable() && !error.is_outage(),
+        let refuses = |response: &&Option<LastResponse>| match response {
+            Some(LastResponse::Failed(error)) => !error.is_retryable() && !error.is_outage(),
             _ => false,
         };
-        let refusing = self.told.iter().filter(refuses).count();
+        let refusing = self.last_responses.iter().filter(refuses).count();
         let is_hopeless = self.held.len() - refusing < self.ascent.primaries.wanted();
         if is_hopeless || self.is_late() { Err(self.out_of_time()) } else { Ok(()) }
     }
@@ -563,23 +564,27 @@ impl Climbing {
     /// Returns the last error of a primary. `None` if enough primaries have responded, because then
     /// the lock is merely busy.
     fn failure(&mut self) -> Option<LockError> {
-        for (place, told) in self.queued.iter_mut().zip(&mut self.told) {
+        for (place, response) in self.queued.iter_mut().zip(&mut self.last_responses) {
             let Some(place) = place else { continue };
             match (place.ahead(), (&mut place.attempt).now_or_never()) {
-                (Some(_), _) => *told = Some(Told::Answered),
+                (Some(_), _) => *response = Some(LastResponse::Answered),
                 (None, Some(Err(error))) if error.kind() != LockErrorKind::Timeout => {
-                    *told = Some(Told::Failed(error));
+                    *response = Some(LastResponse::Failed(error));
                 }
                 (None, _) => {}
             }
         }
-        let answered = self.told.iter().flatten().filter(|told| matches!(told, Told::Answered));
+        let answered = self
+            .last_responses
+            .iter()
+            .flatten()
+            .filter(|response| matches!(response, LastResponse::Answered));
         if answered.count() >= self.ascent.primaries.wanted() {
             return None;
         }
-        self.told.iter().flatten().rev().find_map(|told| match told {
-            Told::Failed(error) => Some(error.clone()),
-            Told::Answered => None,
+        self.last_responses.iter().flatten().rev().find_map(|response| match response {
+            LastResponse::Failed(error) => Some(error.clone()),
+            LastResponse::Answered => None,
         })
     }
 

@@ -138,14 +138,14 @@ impl SharedPrimary {
         loop {
             if let Some(server) = server.take() {
                 self.until_over(node, server, &mut links).await;
-                self.tell(None);
+                self.publish(None);
             }
             links.until(true).await;
             tokio::select! {
                 biased;
                 () = links.until(false) => {}
                 begun = self.settled(node) => {
-                    self.tell(Some(begun));
+                    self.publish(Some(begun));
                     server = Some(begun);
                 }
             }
@@ -158,11 +158,11 @@ impl SharedPrimary {
         let _ = self.node.set(node);
         let counts = standing.filter(|standing| standing.age >= self.quarantine);
         let server = counts.map(|standing| standing.server);
-        self.tell(server);
+        self.publish(server);
         server
     }
 
-    fn tell(&self, server: Option<u64>) {
+    fn publish(&self, server: Option<u64>) {
         self.view.send_modify(|view| view.set(self.at, server));
     }
 

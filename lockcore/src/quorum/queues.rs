@@ -74,7 +74,7 @@ pub(super) async fn next(
         let lead = lock.and_then(|lock| leads.get(lock));
         lead.is_some_and(|at| !stands(*at) && primaries.server(*at).is_some())
     };
-    let told = poll_fn(|cx| {
+    let polled = poll_fn(|cx| {
         for (at, slot) in queued.iter_mut().enumerate() {
             let Some(place) = slot else { continue };
             if let Poll::Ready(outcome) = place.attempt.as_mut().poll(cx) {
@@ -93,7 +93,7 @@ pub(super) async fn next(
         biased;
         // Poll the attempts first, because outside a runtime their panic explains the mistake,
         // unlike a timer's.
-        event = told => event,
+        event = polled => event,
         _ = view.wait_for(is_away) => Event::Changed,
         _ = leads.wait_for(has_moved) => Event::Changed,
         () = until(end) => Event::Late,

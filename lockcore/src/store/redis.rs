@@ -153,7 +153,7 @@ impl RedisStore {
         .await?;
         preflight::check_server(&link, hello, Needs { topology, confirmation }).await?;
         let namespace = namespace.as_deref();
-        let Rights { mut extras, node: may_tell, .. } = match &probe {
+        let Rights { mut extras, node: may, .. } = match &probe {
             Some(probe) => {
                 AclCheck { wire: &wire, namespace, probe, confirmation }.check(&link).await?
             }
@@ -202,7 +202,7 @@ impl RedisStore {
         .await?;
         check_same_server(&link, &subscription, &channel).await?;
         guard.disarm();
-        let node_keys = NodeKeys::new(link, node.clone(), may_tell);
+        let node_keys = NodeKeys::new(link, node.clone(), may);
         Ok(Self {
             server,
             runtime: Handle::current(),
@@ -336,7 +336,7 @@ impl Store for RedisStore {
         vec![Arc::new(RedisSearch::new(&self.server.link, namespace))]
     }
 
-    fn tell_process(&self) -> StoreFuture<()> {
+    fn record_process(&self) -> StoreFuture<()> {
         self.node_keys.write()
     }
 

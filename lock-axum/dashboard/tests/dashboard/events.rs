@@ -64,12 +64,12 @@ async fn the_events_of_a_page_end_after_ten_seconds() {
     let pages = Pages::of(&Locks::in_memory());
     let begun = tokio::time::Instant::now();
     let mut events = Events::of(pages.get("node", EVENTS).await);
-    let mut told = 0;
+    let mut count = 0;
     while events.next().await.is_some() {
-        told += 1;
+        count += 1;
     }
     assert_eq!(begun.elapsed().as_secs(), 10);
-    assert!((8..=10).contains(&told), "{told}");
+    assert!((8..=10).contains(&count), "{count}");
 }
 
 // N4: the server waited for an open page for a minute.
@@ -156,8 +156,8 @@ async fn an_open_overview_is_told_how_it_looks_now() {
     let _other = locks.key("other").label("job").lock().await.unwrap();
     let _guard = locks.key("key").label("web-1").lock().await.unwrap();
     eventually("it is told", SOON, async || {
-        let told = open.next().await.unwrap();
-        told.contains("web-1") && !told.contains("other")
+        let event = open.next().await.unwrap();
+        event.contains("web-1") && !event.contains("other")
     })
     .await;
 }

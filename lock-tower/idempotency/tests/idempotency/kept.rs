@@ -54,18 +54,18 @@ async fn an_answer_that_was_the_work_is_kept_and_one_that_says_that_nothing_was_
 /// Sends two requests with one key, to which the handler responds with this status. Returns the
 /// value of `is_again` for each run of the handler, and `None` if it did not run.
 async fn is_again(layer: &IdempotencyLayer, status: u16) -> [Option<bool>; 2] {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let telling = Arc::clone(&told);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&seen);
     let service = serve(layer, move |request| {
         let attempt = request.extensions().get::<Attempt>().unwrap();
-        telling.lock().unwrap().push(attempt.is_again());
+        record.lock().unwrap().push(attempt.is_again());
         async move { Response::builder().status(status).body(text("")).unwrap() }
     });
     for _ in 0..2 {
         send(&service, payment("a1")).await;
     }
-    let told = told.lock().unwrap();
-    [told.first().copied(), told.get(1).copied()]
+    let seen = seen.lock().unwrap();
+    [seen.first().copied(), seen.get(1).copied()]
 }
 
 #[tokio::test(start_paused = true)]

@@ -226,8 +226,8 @@ mod tests {
             for first in 0..=answer.len() {
                 for second in first..=answer.len() {
                     let pieces = [&answer[..first], &answer[first..second], &answer[second..]];
-                    let told = decoded(pieces).expect("a whole answer");
-                    assert_eq!(told, (vec![expected.clone()], 0), "{answer:?}");
+                    let actual = decoded(pieces).expect("a whole answer");
+                    assert_eq!(actual, (vec![expected.clone()], 0), "{answer:?}");
                 }
             }
         }

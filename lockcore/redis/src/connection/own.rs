@@ -176,7 +176,7 @@ impl OwnConnection {
     pub(super) async fn ask(&self, command: &Packed) -> Answered {
         let (answer, answered) = oneshot::channel();
         // Fails only if the caller no longer waits.
-        self.give(command, Box::new(move |told: Answered| drop(answer.send(told))));
+        self.give(command, Box::new(move |result: Answered| drop(answer.send(result))));
         answered.await.unwrap_or_else(|_| Err(closed()))
     }
 

@@ -406,9 +406,9 @@ impl Primary {
     /// GET-MASTER-ADDR-BY-NAME. `None` if a reply has another form.
     fn read(answers: &[Value]) -> Option<Self> {
         let [configuration, address] = answers else { return None };
-        let told: HashMap<String, Value> = redis::from_redis_value_ref(configuration).ok()?;
+        let fields: HashMap<String, Value> = redis::from_redis_value_ref(configuration).ok()?;
         let (host, port): (String, String) = redis::from_redis_value_ref(address).ok()?;
-        let epoch: String = redis::from_redis_value_ref(told.get("config-epoch")?).ok()?;
+        let epoch: String = redis::from_redis_value_ref(fields.get("config-epoch")?).ok()?;
         Some(Self { host, port: port.parse().ok()?, epoch: epoch.parse().ok()? })
     }
 }
@@ -450,10 +450,11 @@ mod tests {
 
     #[test]
     fn a_sentinel_s_answers_are_read() {
-        let told = texts(&["name", "locks", "ip", "10.0.0.6", "config-epoch", "4"]);
-        let primary = Primary::read(&[told.clone(), texts(&["10.0.0.7", "6380"])]).expect("whole");
+        let configuration = texts(&["name", "locks", "ip", "10.0.0.6", "config-epoch", "4"]);
+        let primary =
+            Primary::read(&[configuration.clone(), texts(&["10.0.0.7", "6380"])]).expect("whole");
         assert_eq!((primary.to_string(), primary.epoch), ("10.0.0.7:6380".to_owned(), 4));
-        assert_eq!(Primary::read(&[told, Value::Nil]), None);
+        assert_eq!(Primary::read(&[configuration, Value::Nil]), None);
         assert_eq!(Primary::read(&[texts(&["name", "x"]), texts(&["10.0.0.7", "6380"])]), None);
     }
 

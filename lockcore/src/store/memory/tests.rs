@@ -262,9 +262,9 @@ async fn leases_end_by_the_paused_clock() {
 fn the_clock_runs_outside_a_runtime_from_the_wall_clocks_time() {
     let (memory, lock) = (MemoryStore::new(), lock_named("x"));
     let reply = Process::on(&memory).acquire(&lock, 1).expect("the store answers");
-    let told_us = reply.now_us.expect("it tells the time");
+    let now_us = reply.now_us.expect("it tells the time");
     let wall_us = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_micros() as u64;
-    assert!(told_us.abs_diff(wall_us) < 60_000_000, "{told_us} {wall_us}");
+    assert!(now_us.abs_diff(wall_us) < 60_000_000, "{now_us} {wall_us}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -301,9 +301,9 @@ impl Store for ClusterStore {
         shards.iter().flat_map(|shard| shard.store.searches(namespace)).collect()
     }
 
-    fn tell_process(&self) -> StoreFuture<()> {
+    fn record_process(&self) -> StoreFuture<()> {
         let slot = NodeKey(self.0.settings.node.as_str()).slot();
-        self.at_slot(slot, |shard| shard.store.tell_process())
+        self.at_slot(slot, |shard| shard.store.record_process())
     }
 
     fn process_of(&self, node: &str) -> StoreFuture<Option<String>> {

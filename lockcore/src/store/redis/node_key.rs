@@ -52,8 +52,8 @@ impl NodeKeys {
     pub(super) fn read(&self, node: &str) -> StoreFuture<Option<String>> {
         let mut get = redis::cmd("GET");
         get.arg(NodeKey(node).to_string());
-        self.run(get, |told| {
-            redis::from_redis_value(told).ok().filter(|text: &String| text.len() <= LONGEST)
+        self.run(get, |reply| {
+            redis::from_redis_value(reply).ok().filter(|text: &String| text.len() <= LONGEST)
         })
     }
 
@@ -68,7 +68,7 @@ impl NodeKeys {
             return ready(Ok(T::default())).boxed();
         }
         let (link, may) = (self.link.clone(), Arc::clone(&self.may));
-        let told = async move {
+        let request = async move {
             match link.run(command).await {
                 Ok(answer) => Ok(read(answer)),
                 Err(error) if error.kind == LockErrorKind::Denied => {
@@ -84,6 +84,6 @@ impl NodeKeys {
                 Err(error) => Err(error),
             }
         };
-        told.boxed()
+        request.boxed()
     }
 }

@@ -41,7 +41,7 @@ impl Search for RedisSearch {
         scan.arg(cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(STEP);
         scan.arg("TYPE").arg("string");
         let (link, server) = (self.link.clone(), self.server);
-        let told = async move {
+        let request = async move {
             let sender = link.sender().await.map_err(failure::of_client)?;
             if sender.server != server {
                 let detail = "another server has replaced the searched server";
@@ -53,7 +53,7 @@ impl Search for RedisSearch {
                 StoreError::refused(LockErrorKind::Protocol, detail)
             })
         };
-        told.boxed()
+        request.boxed()
     }
 }
 

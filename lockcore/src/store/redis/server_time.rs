@@ -263,8 +263,8 @@ mod tests {
     fn the_floor_is_the_greatest_token_and_never_falls() {
         let server_time = ServerTime::default();
         server_time.note_first(NOW, 0);
-        for (told, expected) in [(NOW - 1, NOW), (NOW + 1, NOW + 1), (NOW, NOW + 1)] {
-            server_time.note_token(token(told), (0, 0));
+        for (noted, expected) in [(NOW - 1, NOW), (NOW + 1, NOW + 1), (NOW, NOW + 1)] {
+            server_time.note_token(token(noted), (0, 0));
             assert_eq!(floor(&server_time, 0), expected);
         }
     }

@@ -102,8 +102,8 @@ async fn a_transaction_gets_the_last_of_its_answers_wherever_they_are_cut() {
         transaction.append(b"*1\r\n$4\r\nEXEC\r\n");
         let mut sent_bytes = Vec::new();
         transaction.write(&mut sent_bytes);
-        let (tell, told) = oneshot::channel();
-        let recipient = |answer: Answered| tell.send(answer).expect("the test listens");
+        let (sender, receiver) = oneshot::channel();
+        let recipient = |answer: Answered| sender.send(answer).expect("the test listens");
         give(&connection, &transaction, recipient);
         let next = sent(&connection, "next");
         let mut bytes = vec![0; sent_bytes.len()];
@@ -114,7 +114,7 @@ async fn a_transaction_gets_the_last_of_its_answers_wherever_they_are_cut() {
         server.write_all(now).await.expect("it is open");
         settle().await;
         server.write_all(later).await.expect("it is open");
-        assert_eq!(soon(told).await.expect("told"), Ok(Value::Array(vec![Value::Int(7)])));
+        assert_eq!(soon(receiver).await.expect("told"), Ok(Value::Array(vec![Value::Int(7)])));
         assert_eq!(soon(next).await.expect("no panic"), Ok(text("a")));
     }
 }
@@ -290,8 +290,12 @@ async fn a_peer_that_never_reads_costs_a_bounded_memory() {
         }
         assert!(sending.len() < 20, "without bound");
     };
-    let (told, of_link) = (failure::of_command(&refused), failure::breaks_connection(&refused));
-    assert_eq!((told.kind, told.may_have_run), (ClientErrorKind::Unavailable, false), "{told:?}");
+    let (error, of_link) = (failure::of_command(&refused), failure::breaks_connection(&refused));
+    assert_eq!(
+        (error.kind, error.may_have_run),
+        (ClientErrorKind::Unavailable, false),
+        "{error:?}"
+    );
     assert!(of_link, "it is replaced");
     for one in sending {
         assert!(soon(one).await.expect_err("no answer").is_timeout());
@@ -326,15 +330,15 @@ async fn whenever_the_server_closes_every_request_ends_and_no_more_are_sent() {
 #[tokio::test]
 async fn each_recipient_is_told_why_the_connection_ended() {
     let (connection, server) = pair(1 << 10);
-    let told = ["1", "2"].map(|text| {
-        let (tell, told) = oneshot::channel();
-        let recipient = move |answer: Answered| drop(tell.send(answer));
+    let receivers = ["1", "2"].map(|text| {
+        let (sender, receiver) = oneshot::channel();
+        let recipient = move |answer: Answered| drop(sender.send(answer));
         give(&connection, &Packed::from(&echo(text)), recipient);
-        told
+        receiver
     });
     drop(server);
-    for told in told {
-        let error = soon(told).await.expect("it is told").expect_err("no answer");
+    for receiver in receivers {
+        let error = soon(receiver).await.expect("it is told").expect_err("no answer");
         assert!(error.to_string().contains("closed by the server"), "{error}");
     }
 }

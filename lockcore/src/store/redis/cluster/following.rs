@@ -52,7 +52,7 @@ const NAMED: usize = 8;
 impl Shared {
     /// Publishes whether any shard is up as the connection state of the Cluster. The core then
     /// reads the lane of each slot.
-    fn tell(&self) {
+    fn publish_links(&self) {
         let links = |of: fn(&Shard) -> &watch::Receiver<Link>| {
             let slots = self.slots();
             let mut links = slots.serving().map(|shard| of(shard).borrow().clone());
@@ -235,13 +235,13 @@ impl Shared {
             }
         }
         let is_primary = |shard: &Shard| primaries.iter().any(|primary| is_known(shard, primary));
-        self.tell_moved(is_primary);
+        self.notify_moved(is_primary);
         while let Some(opened) = opening.next().await {
             match opened {
                 Ok((shard, primary)) => {
                     debug!(at = %shard.place, "connected to a Cluster primary");
                     self.take_in(&shard, &primary);
-                    self.tell_moved(is_primary);
+                    self.notify_moved(is_primary);
                 }
                 Err(error) => warn!(%error, "a Cluster primary cannot be used"),
             }
@@ -254,13 +254,13 @@ impl Shared {
 
     /// Notifies the core of moved slots. Fails the pending requests to replaced primaries at once,
     /// because such a server may be frozen.
-    fn tell_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
+    fn notify_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
         let replaced = self.slots().replaced(is_primary, Instant::now());
         for shard in replaced {
             shard.store.server.link.give_up("another server serves the slots");
         }
         if self.has_moved.swap(false, Ordering::AcqRel) {
-            self.tell();
+            self.publish_links();
         }
     }
 
@@ -314,7 +314,7 @@ async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
             let was_up = shared.subscription.borrow().is_up() && was_commands_up;
             // While other shards are up, a lost connection changes nothing for them.
             if is_up || !was_up || !shared.is_any_up() {
-                shared.tell();
+                shared.publish_links();
             }
         }
     };

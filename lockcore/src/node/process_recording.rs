@@ -25,9 +25,9 @@ const FIRST: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_secs(20);
 
 /// The moment at which the next request is due.
-pub(super) struct Telling(Moment);
+pub(super) struct ProcessRecording(Moment);
 
-impl Telling {
+impl ProcessRecording {
     pub(super) fn new(driver: &Driver) -> Self {
         Self(driver.clock.now() + FIRST)
     }
@@ -39,7 +39,7 @@ impl Telling {
             return;
         }
         self.0 = now + EVERY;
-        begin(&driver.runtime, Box::pin(driver.store.tell_process().map(drop)));
+        begin(&driver.runtime, Box::pin(driver.store.record_process().map(drop)));
     }
 }
 
