@@ -6,7 +6,7 @@ use proto::node::Phase;
 
 use crate::books::Server;
 use crate::model::{Action, Locking};
-use crate::packet::{Ask, Outcome, Packet, Sent, Told};
+use crate::packet::{Ask, Outcome, Packet, ReplyContent, Sent};
 use crate::properties::at_ms;
 use crate::server::{bits, together};
 use crate::state::{Bits, Client, Stage, State, node_of};
@@ -64,24 +64,24 @@ impl Locking {
                 else {
                     unreachable!("only requests run");
                 };
-                let mut told = self.run(state, node, ask, is_late);
+                let mut content = self.run(state, node, ask, is_late);
                 if matches!(ask, Ask::Renew { .. } | Ask::Confirm { .. } | Ask::Downgrade { .. }) {
                     // The first end is another member's, and the node's core does not read it in
                     // the reply to these commands.
-                    told.left = 0;
+                    content.left = 0;
                 }
                 if !is_late && !state.nodes[usize::from(node)].is_dead {
-                    put(state, Packet::Reply { node, ask, sent, told });
+                    put(state, Packet::Reply { node, ask, sent, content });
                 }
             }
             Action::Deliver { packet } => match state.network.remove(packet) {
-                Packet::Reply { node, ask, sent, told } => {
-                    self.replied(state, node, ask, sent, &told);
+                Packet::Reply { node, ask, sent, content } => {
+                    self.replied(state, node, ask, sent, &content);
                 }
                 Packet::Grant { members, left } => self.pushed(state, members, left),
                 Packet::Batch { members, left } => self.batch_pushed(state, &members, left),
                 Packet::Revoked { members } => {
-                    state.record.untold &= !members;
+                    state.record.unnotified &= !members;
                     self.revoked(state, members);
                 }
                 Packet::Superseded { members } => self.superseded(state, members),
@@ -131,10 +131,10 @@ impl Locking {
                     let phase = core.phase(self.number(state, *member));
                     matches!(phase, Some(Phase::Held | Phase::Offered))
                 };
-                let told = bits(state.record.untold)
+                let notified = bits(state.record.unnotified)
                     .filter(|member| node_of(*member) == usize::from(node) && !has_guard(member));
-                let told: Vec<u8> = told.collect();
-                state.record.untold &= !together(told);
+                let notified: Vec<u8> = notified.collect();
+                state.record.unnotified &= !together(notified);
             }
             Action::Force => {
                 state.budget.forced -= 1;
@@ -211,13 +211,13 @@ impl Locking {
     fn forget(&self, state: &mut State) {
         // A reply without any news arrives immediately.
         while let Some(at) = state.network.iter().position(|packet| {
-            matches!(packet, Packet::Reply { ask, told, .. } if is_mere_receipt(*ask, told))
+            matches!(packet, Packet::Reply { ask, content, .. } if is_mere_receipt(*ask, content))
                 && !self.is_awaited(state, packet)
         }) {
-            let Packet::Reply { node, ask, sent, told } = state.network.remove(at) else {
+            let Packet::Reply { node, ask, sent, content } = state.network.remove(at) else {
                 unreachable!("only replies are receipts");
             };
-            self.replied(state, node, ask, sent, &told);
+            self.replied(state, node, ask, sent, &content);
         }
         let network = std::mem::take(&mut state.network);
         state.network = network.into_iter().filter(|packet| self.matters(state, packet)).collect();
@@ -258,17 +258,17 @@ impl Locking {
                     Some(Phase::Confirming | Phase::Held | Phase::ConfirmingBatch | Phase::Serving)
                 )
             }
-            Packet::Reply { ask: Ask::Touch { members }, told, sent, .. } => {
+            Packet::Reply { ask: Ask::Touch { members }, content, sent, .. } => {
                 let news = |member: u8| {
                     let core = &state.nodes[node_of(member)].core;
                     core.anchor(self.number(state, member)) != Some(moment(sent.at))
                 };
-                let Outcome::Touched { waiting, .. } = told.outcome else { return true };
-                has_news(told) || waiting != *members || bits(waiting).any(news)
+                let Outcome::Touched { waiting, .. } = content.outcome else { return true };
+                has_news(content) || waiting != *members || bits(waiting).any(news)
             }
-            Packet::Reply { ask: Ask::Downgrade { .. }, told, .. } => {
+            Packet::Reply { ask: Ask::Downgrade { .. }, content, .. } => {
                 // The reply always reports the node's own hold.
-                told.grants.len() > 1 || told.more || told.outcome != Outcome::Held(true)
+                content.grants.len() > 1 || content.more || content.outcome != Outcome::Held(true)
             }
             Packet::Reply { .. } => true,
         }
@@ -306,13 +306,13 @@ pub(crate) fn given_back(ask: Ask) -> Option<Bits> {
 }
 
 /// Returns true if a reply only reports that a release or a leave has run.
-fn is_mere_receipt(ask: Ask, told: &Told) -> bool {
-    given_back(ask).is_some() && !has_news(told)
+fn is_mere_receipt(ask: Ask, content: &ReplyContent) -> bool {
+    given_back(ask).is_some() && !has_news(content)
 }
 
 /// Returns true if a reply reports more than the request's outcome, such as grants.
-fn has_news(told: &Told) -> bool {
-    !told.grants.is_empty() || told.more
+fn has_news(content: &ReplyContent) -> bool {
+    !content.grants.is_empty() || content.more
 }
 
 pub(crate) fn put(state: &mut State, packet: Packet) {

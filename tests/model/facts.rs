@@ -35,7 +35,7 @@ impl Evidence for Facts<'_> {
                 Kind::Acquire { is_refused: refused == members }
             }
             Ask::Release { .. } => {
-                Kind::Release { counts: self.step.told.outcome == Outcome::Released(true) }
+                Kind::Release { counts: self.step.content.outcome == Outcome::Released(true) }
             }
             Ask::Renew { .. } | Ask::Confirm { .. } => Kind::Extend,
             Ask::Downgrade { .. } => Kind::Lower,
@@ -105,14 +105,14 @@ impl Evidence for Facts<'_> {
     }
 
     fn leaves_more(&self) -> bool {
-        self.step.told.more
+        self.step.content.more
     }
 
     fn written(&self) -> Option<u64> {
         self.step.is.sum()
     }
 
-    fn told(&self) -> Vec<u64> {
+    fn reported_tokens(&self) -> Vec<u64> {
         let said = self.step.said.iter().filter_map(|said| match said {
             Said::Granted { token, .. } | Said::Batch { token, .. } => Some(*token),
             Said::Revoked { .. } | Said::Superseded { .. } => None,

@@ -16,7 +16,7 @@ pub(crate) enum Packet {
         node: u8,
         ask: Ask,
         sent: Sent,
-        told: Told,
+        content: ReplyContent,
     },
     /// Notifies a node of granted members.
     Grant {
@@ -111,7 +111,7 @@ pub(crate) enum Ask {
 
 /// A reply's content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Told {
+pub(crate) struct ReplyContent {
     pub(crate) outcome: Outcome,
     /// The time until the first lease ends, in ms.
     pub(crate) left: u32,

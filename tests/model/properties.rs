@@ -107,7 +107,7 @@ fn believing<'a>(model: &'a Locking, state: &'a State) -> impl Iterator<Item = u
         let core = &state.nodes[usize::from(*home)].core;
         Some(model.id_of(*home, core.held_as(state.number(*home, client)?)))
     });
-    members.filter(|member| state.record.untold & (1 << *member) == 0)
+    members.filter(|member| state.record.unnotified & (1 << *member) == 0)
 }
 
 fn guarded(model: &Locking, state: &State) -> bool {
@@ -151,7 +151,7 @@ fn rest_asked_for(model: &Locking, state: &State) -> bool {
     let is_left_over = head.is_some_and(|head| model.demand(head.member).fits(used));
     let goes_on = |packet: &Packet| match packet {
         Packet::Request { ask, .. } => *ask == Ask::Touch { members: 0 },
-        Packet::Reply { told, .. } => told.more,
+        Packet::Reply { content, .. } => content.more,
         _ => false,
     };
     !is_left_over || state.network.iter().any(goes_on)
@@ -227,7 +227,7 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         let command = model.command(ask, |id| model.member(id).clone());
         let id = &model.ids[usize::from(node)];
         let (answer, _) = model.serve(&mut server, &connected, id, &command, now_ms * 1_000);
-        model.told(ask, &answer)
+        model.content_of(ask, &answer)
     };
     for (node, core) in (0..).zip(state.nodes.iter().map(|node| &node.core)) {
         for number in core.numbers() {
@@ -242,11 +242,11 @@ fn unstuck(model: &Locking, state: &State) -> bool {
     }
     let mut still_wait = false;
     for (node, number) in open {
-        let told = ask(Ask::Touch { members: 1 << model.id_of(node, number) }, node);
+        let content = ask(Ask::Touch { members: 1 << model.id_of(node, number) }, node);
         // A superseded waiter is notified.
-        let is_told = matches!(told.outcome, Outcome::Touched { superseded: 1.., .. });
-        still_wait |= !is_told;
-        if matches!(told.outcome, Outcome::Touched { gone, .. } if gone != 0) {
+        let is_notified = matches!(content.outcome, Outcome::Touched { superseded: 1.., .. });
+        still_wait |= !is_notified;
+        if matches!(content.outcome, Outcome::Touched { gone, .. } if gone != 0) {
             // The attempt continues under an unused number.
             let member = node * NUMBERS + NUMBERS - 1;
             ask(Ask::Acquire { members: 1 << member, waits: true, is_fast: false }, node);

@@ -14,7 +14,7 @@ use crate::act::{OPERATOR, put};
 use crate::books::{GREETED_US, Server};
 use crate::event::Event;
 use crate::model::Locking;
-use crate::packet::{Ask, Outcome, Packet, Told};
+use crate::packet::{Ask, Outcome, Packet, ReplyContent};
 use crate::properties::at_ms;
 use crate::state::{Bits, Id, State};
 use crate::step::Step;
@@ -37,11 +37,17 @@ pub(crate) enum Said {
 
 impl Locking {
     /// Runs a command on the server, puts the messages under way, and returns the reply.
-    pub(crate) fn run(&self, state: &mut State, node: u8, ask: Ask, is_late: bool) -> Told {
+    pub(crate) fn run(&self, state: &mut State, node: u8, ask: Ask, is_late: bool) -> ReplyContent {
         if matches!(ask, Ask::Acquire { is_fast: true, .. }) && !state.server.is_free() {
             self.meet(Event::NotServed);
             let (grants, batch) = (Vec::new(), Vec::new());
-            return Told { outcome: Outcome::NotServed, left: 0, grants, batch, more: false };
+            return ReplyContent {
+                outcome: Outcome::NotServed,
+                left: 0,
+                grants,
+                batch,
+                more: false,
+            };
         }
         let command = self.command(ask, |id| self.member(id).clone());
         let caller = if node == OPERATOR { self.ids.len() - 1 } else { usize::from(node) };
@@ -55,7 +61,7 @@ impl Locking {
         };
         let caller = &self.ids[caller];
         let (answer, said) = self.serve(&mut after, &connected, caller, &command, now_ms * 1_000);
-        let told = self.told(ask, &answer);
+        let content = self.content_of(ask, &answer);
         let step = Step {
             model: self,
             ask,
@@ -66,7 +72,7 @@ impl Locking {
             after: after.books(self, now_ms),
             was: &before,
             is: &after,
-            told: &told,
+            content: &content,
             tokens: answer.grants().iter().map(|grant| grant.token.get()).collect(),
             skipped: answer.skipped(),
             said: &said,
@@ -77,7 +83,7 @@ impl Locking {
         for said in said {
             publish(state, said);
         }
-        told
+        content
     }
 
     /// Runs a command.
@@ -188,7 +194,7 @@ impl Locking {
         }
     }
 
-    pub(crate) fn told(&self, ask: Ask, answer: &Answer) -> Told {
+    pub(crate) fn content_of(&self, ask: Ask, answer: &Answer) -> ReplyContent {
         match answer {
             Answer::Acquired(reply) => self.reply(reply, |outcomes| {
                 let Ask::Acquire { members, .. } = ask else { unreachable!("it was asked for") };
@@ -232,9 +238,9 @@ impl Locking {
         grant.batch.iter().map(|number| self.id_of(node, *number)).collect()
     }
 
-    fn reply<T>(&self, reply: &Reply<T>, outcome: impl Fn(&T) -> Outcome) -> Told {
+    fn reply<T>(&self, reply: &Reply<T>, outcome: impl Fn(&T) -> Outcome) -> ReplyContent {
         let grant = |grant: &Grant| (self.id(&grant.member), grant.left_ms as u32);
-        Told {
+        ReplyContent {
             outcome: outcome(&reply.outcome),
             left: reply.first_end_ms.expect("the functions always tell it") as u32,
             grants: reply.grants.iter().map(grant).collect(),

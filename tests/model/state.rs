@@ -170,7 +170,7 @@ pub(crate) struct Record {
     pub(crate) released: Bits,
     /// Force-released members whose node has not been notified yet: the only end of a lease that a
     /// guard cannot foresee.
-    pub(crate) untold: Bits,
+    pub(crate) unnotified: Bits,
     /// Locks whose holders have requested a downgrade.
     pub(crate) downgraded: Bits,
     /// Leaked holds.

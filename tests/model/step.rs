@@ -10,7 +10,7 @@ use crate::books::{Books, Server};
 use crate::event::Event;
 use crate::facts::Facts;
 use crate::model::{CLAIM_MS, LEASE_MS, Locking};
-use crate::packet::{Ask, Outcome, Told};
+use crate::packet::{Ask, Outcome, ReplyContent};
 use crate::properties::breaks;
 use crate::server::{Said, bits, together};
 use crate::state::{Bits, Id, NUMBERS, State, Waiting, node_of};
@@ -34,7 +34,7 @@ pub(crate) struct Step<'a> {
     /// The server before the command.
     pub(crate) was: &'a Server,
     pub(crate) is: &'a Server,
-    pub(crate) told: &'a Told,
+    pub(crate) content: &'a ReplyContent,
     /// The token in the reply, once per reported hold.
     pub(crate) tokens: Vec<u64>,
     /// The number of members that the command skipped.
@@ -51,12 +51,12 @@ impl Step<'_> {
         self.follow_line(&granted, state);
         let facts = Facts { step: self, granted: &granted, waited: &waited, state };
         let batch = facts.step.granted_batch(&granted);
-        let token = facts.told().first().copied();
+        let token = facts.reported_tokens().first().copied();
         let broken = judge(&facts);
         let is_kept_for_the_head = facts.is_kept_for_the_head();
         broken.into_iter().for_each(|broken| breaks(state, broken.law));
         // Each member of the reported batch has the next token.
-        let last = token.map(|token| token + self.told_batch().saturating_sub(1) as u64);
+        let last = token.map(|token| token + self.reported_batch().saturating_sub(1) as u64);
         state.record.token = last.unwrap_or(state.record.token);
         let granted: Vec<Id> = granted.iter().map(|held| held.member).collect();
         if batch.iter().any(|member| state.record.ended & (1 << *member) != 0) {
@@ -79,7 +79,7 @@ impl Step<'_> {
 
     /// Returns the members of an acquire that hold, that wait, and that were refused.
     pub(crate) fn acquired(&self) -> (Bits, Bits, Bits) {
-        match self.told.outcome {
+        match self.content.outcome {
             Outcome::Acquired { granted, queued, refused } => (granted, queued, refused),
             _ => (0, 0, 0),
         }
@@ -115,12 +115,12 @@ impl Step<'_> {
     }
 
     /// Returns the size of the batch that the reply reports.
-    fn told_batch(&self) -> usize {
+    fn reported_batch(&self) -> usize {
         let said = self.said.iter().map(|said| match said {
             Said::Batch { members, .. } => members.len(),
             _ => 0,
         });
-        said.max().unwrap_or(0).max(self.told.batch.len())
+        said.max().unwrap_or(0).max(self.content.batch.len())
     }
 
     /// Returns the member's hold after the command, alone or within a batch.
@@ -137,11 +137,11 @@ impl Step<'_> {
         if granted.iter().any(|member| state.record.ended & (1 << *member) != 0) {
             breaks(state, Law::S5);
         }
-        let (told, _, refused) = self.acquired();
+        let (holding, _, refused) = self.acquired();
         for member in bits(self.asking()) {
             let Some(before) = self.hold_of(self.was, &self.before, member) else { continue };
             let is_gone = self.was.is_gone(self.model, member);
-            let expected = if is_gone { refused } else { told };
+            let expected = if is_gone { refused } else { holding };
             // The free weight may have been granted to another member of the command.
             let is_alone = self.asking() == 1 << member;
             let is_same = self.hold_of(self.is, &self.after, member) == Some(before)
@@ -177,8 +177,8 @@ impl Step<'_> {
     /// Whether a member may supersede another member, by their numbers.
     fn may_supersede(&self, newest: Id, older: Id) -> bool {
         let [newest, older] = [newest, older].map(|id| self.model.member(id));
-        let is_told = newest.asks_anew() || newest.node() == older.node();
-        !is_told || older.number() < newest.number()
+        let is_by_number = newest.asks_anew() || newest.node() == older.node();
+        !is_by_number || older.number() < newest.number()
     }
 
     /// Whether a superseded member is out of the queue for good.
@@ -201,7 +201,7 @@ impl Step<'_> {
 
     /// Records the waiters, from the reply, and how long each may be silent.
     fn follow_line(&self, granted: &[Held<Id>], state: &mut State) {
-        if let Outcome::Touched { waiting: found, .. } = self.told.outcome {
+        if let Outcome::Touched { waiting: found, .. } = self.content.outcome {
             for waiting in &mut state.record.line {
                 if found & (1 << waiting.member) != 0 {
                     waiting.until = waiting.until.max(self.now + PATIENCE_MS as u32);
@@ -280,14 +280,15 @@ impl Step<'_> {
     }
 
     /// Returns the holds that the reply must report, with each remaining lease.
-    fn to_tell(&self) -> Vec<(Id, u32)> {
+    fn to_report(&self) -> Vec<(Id, u32)> {
         let own = self.after.live().filter(|held| held.member / NUMBERS == self.node);
-        let told = own.filter(|held| self.model.scope.beside_jvms || self.is_told_of(held.member));
+        let reported =
+            own.filter(|held| self.model.scope.beside_jvms || self.is_reported(held.member));
         // A downgrade only reports whether the named hold is held.
         let is_lowered = |of: Id| matches!(self.ask, Ask::Downgrade { member, .. } if member == of);
         let left =
             |held: &Held<Id>| if is_lowered(held.member) { 0 } else { self.after.left(held) };
-        told.map(|held| (held.member, left(held))).collect()
+        reported.map(|held| (held.member, left(held))).collect()
     }
 
     /// Whether a downgrade's hold belongs to the served member. Once that member has left the
@@ -299,7 +300,7 @@ impl Step<'_> {
 
     /// Whether a reply reports this hold: not every hold, since there may be many. The Redisson
     /// layout reports its only hold.
-    fn is_told_of(&self, member: Id) -> bool {
+    fn is_reported(&self, member: Id) -> bool {
         let is_asked_for = match self.ask {
             Ask::Confirm { member: of } => of == member,
             Ask::Downgrade { member: of, served, .. } => of == member && self.is_its(served),
@@ -321,22 +322,24 @@ impl Step<'_> {
     }
 
     fn true_words(&self, state: &mut State) {
-        let mut told = self.told.grants.clone();
-        let mut expected = self.to_tell();
-        told.sort_unstable();
+        let mut reported = self.content.grants.clone();
+        let mut expected = self.to_report();
+        reported.sort_unstable();
         expected.sort_unstable();
         // A renewal does not look up the ends of other holds.
-        let is_end_told = !matches!(self.ask, Ask::Renew { .. });
-        let batch = if told.is_empty() { Vec::new() } else { self.is.batch(self.model) };
-        let is_batch_told = self.told.batch == batch || matches!(self.ask, Ask::Downgrade { .. });
-        let mut is_true =
-            told == expected && is_batch_told && (!is_end_told || self.told.left == self.left());
-        let (told, _, refused) = self.acquired();
+        let is_end_reported = !matches!(self.ask, Ask::Renew { .. });
+        let batch = if reported.is_empty() { Vec::new() } else { self.is.batch(self.model) };
+        let is_batch_reported =
+            self.content.batch == batch || matches!(self.ask, Ask::Downgrade { .. });
+        let mut is_true = reported == expected
+            && is_batch_reported
+            && (!is_end_reported || self.content.left == self.left());
+        let (holding, _, refused) = self.acquired();
         for member in bits(self.asking() & !refused) {
             let holds = self.hold_of(self.is, &self.after, member).is_some();
-            is_true &= (told & (1 << member) != 0) == holds;
+            is_true &= (holding & (1 << member) != 0) == holds;
         }
-        if let Outcome::Touched { superseded, .. } = self.told.outcome {
+        if let Outcome::Touched { superseded, .. } = self.content.outcome {
             is_true &= bits(superseded).all(|member| self.has_left(member));
         }
         let asked_for = match self.ask {
@@ -346,7 +349,7 @@ impl Step<'_> {
         };
         if let Some((member, is_its)) = asked_for {
             let holds = is_its && self.after.live_hold(member).is_some();
-            is_true &= self.told.outcome == Outcome::Held(holds);
+            is_true &= self.content.outcome == Outcome::Held(holds);
         }
         if !is_true {
             breaks(state, Law::T1);
@@ -379,7 +382,7 @@ impl Step<'_> {
                 expected.push(Said::Batch { node, token, members: batch, left });
                 continue;
             }
-            tell(&mut expected, *member, left, token);
+            grant(&mut expected, *member, left, token);
         }
         if expected != self.said {
             breaks(state, Law::T1);
@@ -395,7 +398,7 @@ impl Step<'_> {
             left(*granted) == Some(CLAIM_MS) || asked && left(*granted) == Some(LEASE_MS)
         });
         if let (Ask::Renew { member } | Ask::Confirm { member }, Outcome::Held(true)) =
-            (self.ask, self.told.outcome)
+            (self.ask, self.content.outcome)
         {
             is_right &= left(member) == Some(LEASE_MS);
         }
@@ -407,7 +410,7 @@ impl Step<'_> {
     fn follow_ends(&self, state: &mut State) {
         let record = &mut state.record;
         match self.ask {
-            Ask::Release { member } if self.told.outcome == Outcome::Released(true) => {
+            Ask::Release { member } if self.content.outcome == Outcome::Released(true) => {
                 let twice = record.released & (1 << member) != 0;
                 record.released |= 1 << member;
                 record.ended |= 1 << member;
@@ -418,7 +421,7 @@ impl Step<'_> {
             Ask::Leave { members, .. } => record.ended |= members,
             Ask::Force => {
                 for held in &self.before.holds {
-                    record.untold |= 1 << held.member;
+                    record.unnotified |= 1 << held.member;
                 }
             }
             _ => {}
@@ -427,7 +430,7 @@ impl Step<'_> {
 
     fn meet(&self, granted: &[Id]) {
         let model = self.model;
-        let (told, _, refused) = self.acquired();
+        let (holding, _, refused) = self.acquired();
         if granted.iter().any(|granted| !self.asks(*granted)) {
             model.meet(Event::HandedOver);
         }
@@ -440,13 +443,13 @@ impl Step<'_> {
         if self.is_late && refused != 0 {
             model.meet(Event::LateCopyRefused);
         }
-        if bits(told).any(|member| !granted.contains(&member)) {
+        if bits(holding).any(|member| !granted.contains(&member)) {
             model.meet(Event::LateCopyFoundItsGrant);
         }
         if self.ask == Ask::Force {
             model.meet(Event::ForcedOff);
         }
-        if matches!(self.told.outcome, Outcome::Held(false)) {
+        if matches!(self.content.outcome, Outcome::Held(false)) {
             model.meet(Event::LeaseRanOut);
         }
         if self.is_downgraded() {
@@ -464,10 +467,10 @@ impl Step<'_> {
         if !self.superseded(granted).is_empty() {
             model.meet(Event::Superseded);
         }
-        if matches!(self.told.outcome, Outcome::Touched { superseded: 1.., .. }) {
+        if matches!(self.content.outcome, Outcome::Touched { superseded: 1.., .. }) {
             model.meet(Event::FoundSuperseded);
         }
-        if self.told.more {
+        if self.content.more {
             model.meet(Event::LeftForLater);
         }
     }
@@ -475,11 +478,11 @@ impl Step<'_> {
 
 fn revoke(said: &mut Vec<Said>, member: Id) {
     let node = member / NUMBERS;
-    let told = said.iter_mut().find_map(|said| match said {
+    let listed = said.iter_mut().find_map(|said| match said {
         Said::Revoked { node: of, members } if *of == node => Some(members),
         _ => None,
     });
-    match told {
+    match listed {
         Some(members) => members.push(member),
         None => said.push(Said::Revoked { node, members: vec![member] }),
     }
@@ -487,23 +490,23 @@ fn revoke(said: &mut Vec<Said>, member: Id) {
 
 fn supersede(said: &mut Vec<Said>, member: Id) {
     let node = member / NUMBERS;
-    let told = said.iter_mut().find_map(|said| match said {
+    let listed = said.iter_mut().find_map(|said| match said {
         Said::Superseded { node: of, members } if *of == node => Some(members),
         _ => None,
     });
-    match told {
+    match listed {
         Some(members) => members.push(member),
         None => said.push(Said::Superseded { node, members: vec![member] }),
     }
 }
 
-fn tell(said: &mut Vec<Said>, member: Id, left: u32, token: u64) {
+fn grant(said: &mut Vec<Said>, member: Id, left: u32, token: u64) {
     let node = member / NUMBERS;
-    let told = said.iter_mut().find_map(|said| match said {
+    let listed = said.iter_mut().find_map(|said| match said {
         Said::Granted { node: of, members, .. } if *of == node => Some(members),
         _ => None,
     });
-    match told {
+    match listed {
         Some(members) => members.push((member, left)),
         None => said.push(Said::Granted { node, token, members: vec![(member, left)] }),
     }

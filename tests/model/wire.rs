@@ -11,7 +11,7 @@ use proto::{
 use crate::act::{given_back, put};
 use crate::event::Event;
 use crate::model::Locking;
-use crate::packet::{Ask, Outcome, Packet, Sent, Told};
+use crate::packet::{Ask, Outcome, Packet, ReplyContent, Sent};
 use crate::server::{bits, together};
 use crate::state::{Bits, Id, NUMBERS, ROUNDS, Stage, State, node_of};
 use crate::variant::Variant;
@@ -126,8 +126,8 @@ impl Locking {
                     let ask = Ask::Leave { members, ambiguous: 0, served: 0 };
                     let outcome = Outcome::Left(true);
                     let (grants, batch) = (Vec::new(), Vec::new());
-                    let told = Told { outcome, left: 0, grants, batch, more: false };
-                    let answer = self.answer(state, ask, &told);
+                    let content = ReplyContent { outcome, left: 0, grants, batch, more: false };
+                    let answer = self.answer(state, ask, &content);
                     return self.event(state, node, |core| {
                         core.replied(request, &answer);
                     });
@@ -164,13 +164,13 @@ impl Locking {
         node: u8,
         ask: Ask,
         mut sent: Sent,
-        told: &Told,
+        content: &ReplyContent,
     ) {
         if self.variant == Variant::CountsFromTheReply {
             sent.at = state.now;
         }
         let request = self.request(state, ask, sent);
-        let answer = self.answer(state, ask, told);
+        let answer = self.answer(state, ask, content);
         let had = state.guards(node);
         self.event(state, node, |core| core.replied(&request, &answer));
         if matches!(ask, Ask::Confirm { .. }) && state.guards(node) > had {
@@ -213,8 +213,8 @@ impl Locking {
             let request = Request { lock, command, sent, background: false, lane: 0, way };
             let outcome = Outcome::Released(false);
             let (grants, batch) = (vec![(first, left)], Vec::new());
-            let told = Told { outcome, left, grants, batch, more: false };
-            let answer = self.answer(state, Ask::Force, &told);
+            let content = ReplyContent { outcome, left, grants, batch, more: false };
+            let answer = self.answer(state, Ask::Force, &content);
             return self.event(state, node, |core| core.replied(&request, &answer));
         }
         let grant = |member| (self.number(state, member), left_ms);
@@ -270,11 +270,11 @@ impl Locking {
         core.member(self.number(state, id)).unwrap_or_else(|| self.member(id)).clone()
     }
 
-    fn answer(&self, state: &State, ask: Ask, told: &Told) -> Answer {
-        let released = |outcome| Answer::Released(self.with_rest(state, told, outcome));
-        let renewed = |outcome| Answer::Renewed(self.with_rest(state, told, vec![outcome]));
-        let left = |outcome| Answer::Left(self.with_rest(state, told, vec![outcome]));
-        match (ask, told.outcome) {
+    fn answer(&self, state: &State, ask: Ask, content: &ReplyContent) -> Answer {
+        let released = |outcome| Answer::Released(self.with_rest(state, content, outcome));
+        let renewed = |outcome| Answer::Renewed(self.with_rest(state, content, vec![outcome]));
+        let left = |outcome| Answer::Left(self.with_rest(state, content, vec![outcome]));
+        match (ask, content.outcome) {
             (Ask::Touch { members }, Outcome::Touched { waiting, superseded, gone }) => {
                 let members = bits(members).map(|id| match 1 << id {
                     bit if waiting & bit != 0 => Presence::Waiting,
@@ -283,7 +283,7 @@ impl Locking {
                     _ => Presence::Holding,
                 });
                 let touched = Touched { members: members.collect(), listeners: 1 };
-                Answer::Touched(self.with_rest(state, told, touched))
+                Answer::Touched(self.with_rest(state, content, touched))
             }
             (Ask::Acquire { members, .. }, Outcome::Acquired { granted, queued, refused }) => {
                 let outcomes = bits(members).map(|id| match 1 << id {
@@ -292,11 +292,11 @@ impl Locking {
                     bit if refused & bit != 0 => Acquired::Refused,
                     _ => Acquired::Busy,
                 });
-                Answer::Acquired(self.with_rest(state, told, outcomes.collect()))
+                Answer::Acquired(self.with_rest(state, content, outcomes.collect()))
             }
             (Ask::Acquire { .. }, Outcome::NotServed) => {
                 let outcome = vec![Acquired::NotServed { may_hold: false }];
-                Answer::Acquired(self.with_rest(state, told, outcome))
+                Answer::Acquired(self.with_rest(state, content, outcome))
             }
             (_, Outcome::NotServed) => unreachable!("only an acquire goes the fast path"),
             (_, Outcome::Acquired { .. }) => unreachable!("only an acquire is answered so"),
@@ -311,20 +311,20 @@ impl Locking {
     }
 
     /// Adds the rest of a reply to an outcome.
-    fn with_rest<T>(&self, state: &State, told: &Told, outcome: T) -> Reply<T> {
+    fn with_rest<T>(&self, state: &State, content: &ReplyContent, outcome: T) -> Reply<T> {
         let grant = |(id, left): &(Id, u32)| Grant {
             member: self.member_of(state, *id),
             token: token(),
             left_ms: u64::from(*left),
-            batch: told.batch.iter().map(|id| self.number(state, *id)).collect(),
+            batch: content.batch.iter().map(|id| self.number(state, *id)).collect(),
         };
         Reply {
             outcome,
-            grants: told.grants.iter().map(grant).collect(),
-            first_end_ms: Some(u64::from(told.left)),
+            grants: content.grants.iter().map(grant).collect(),
+            first_end_ms: Some(u64::from(content.left)),
             now_us: None,
             skipped: 0,
-            more: told.more && self.variant != Variant::ForgetsMore,
+            more: content.more && self.variant != Variant::ForgetsMore,
         }
     }
 }

@@ -84,13 +84,13 @@ impl LockChild {
     /// # Panics
     ///
     /// If the child is gone.
-    pub fn tell(&mut self, line: &str) {
+    pub fn send(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("the child reads");
     }
 
     /// Makes the child lock `key` as `name`, and returns once it has begun.
     pub async fn lock(&mut self, name: &str, key: &str, lease: Duration) {
-        self.tell(&format!("lock {name} {key} {}", lease.as_millis()));
+        self.send(&format!("lock {name} {key} {}", lease.as_millis()));
         self.answer(&format!("asked {name}")).await;
     }
 

@@ -25,7 +25,7 @@ pub struct Clustered {
     servers: Vec<RedisServer>,
     ids: Vec<String>,
     /// The ports announced to clients. With TLS they differ from the ports of `servers`.
-    told: Vec<u16>,
+    announced: Vec<u16>,
     /// The relays between the servers, where a server can be cut off from the others.
     bus: Option<Bus>,
     /// The claims on the cluster bus ports and on the TLS ports.
@@ -80,7 +80,7 @@ impl Clustered {
         let count = if has_replicas { 2 * PRIMARIES } else { PRIMARIES };
         let ports: Vec<_> = (0..count).map(|_| Port::free_with_bus()).collect();
         let ids: Vec<String> = (1..=count).map(|number| number.to_string().repeat(40)).collect();
-        let told: Vec<_> = ports.iter().map(|(port, _)| port.number()).collect();
+        let announced: Vec<_> = ports.iter().map(|(port, _)| port.number()).collect();
         let name = hostname.map_or(String::new(), |hostname| format!(",{hostname}"));
         let bus = match has_relays {
             true => Some(Bus::start(ports.iter().map(|(_, bus)| bus.address()), &ids).await),
@@ -132,7 +132,7 @@ impl Clustered {
             }
             servers.push(options.start_on_port(port));
         }
-        let clustered = Self { servers, ids, told, bus, _claims: claims };
+        let clustered = Self { servers, ids, announced, bus, _claims: claims };
         clustered.formed().await;
         clustered
     }
@@ -165,7 +165,7 @@ impl Clustered {
     /// `user:password@`, and with another host name of this machine.
     #[must_use]
     pub fn url_with(&self, scheme: &str, credentials: &str, host: &str) -> String {
-        let hosts: Vec<_> = self.told.iter().map(|port| format!("{host}:{port}")).collect();
+        let hosts: Vec<_> = self.announced.iter().map(|port| format!("{host}:{port}")).collect();
         format!("{scheme}+cluster://{credentials}{}", hosts.join(","))
     }
 
@@ -285,7 +285,7 @@ impl Clustered {
     /// Moves one key of an open slot.
     pub async fn move_key(&self, key: &str, from: usize, to: usize) {
         let mut migrate = cmd("MIGRATE");
-        migrate.arg("127.0.0.1").arg(self.told[to]).arg(key).arg(0).arg(10_000);
+        migrate.arg("127.0.0.1").arg(self.announced[to]).arg(key).arg(0).arg(10_000);
         if let Some(password) = self.servers[to].password() {
             migrate.arg("AUTH").arg(password);
         }
@@ -316,7 +316,7 @@ impl Clustered {
     /// If `redis-cli` is not installed, or fails.
     pub async fn reshard(&self, count: u16, from: usize, to: usize) {
         let mut reshard = tokio::process::Command::new("redis-cli");
-        reshard.args(["--cluster", "reshard", &format!("127.0.0.1:{}", self.told[from])]);
+        reshard.args(["--cluster", "reshard", &format!("127.0.0.1:{}", self.announced[from])]);
         reshard.args(["--cluster-from", &self.ids[from], "--cluster-to", &self.ids[to]]);
         reshard.args(["--cluster-slots", &count.to_string(), "--cluster-yes"]);
         let resharded = reshard.output().await.expect("redis-cli is installed");

@@ -42,20 +42,20 @@ impl Failovers {
     ///
     /// If the servers and sentinels do not find each other.
     pub async fn start(replaced: Replaced) -> Self {
-        let (told, count) = watch::channel(0);
-        let (tell_url, url) = oneshot::channel();
+        let (sender, count) = watch::channel(0);
+        let (url_sender, url) = oneshot::channel();
         let spells = Arc::new(AtomicUsize::new(0));
         let wanted = Arc::clone(&spells);
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
                 let mut scene = Scene::start(replaced).await;
-                let _ = tell_url.send(scene.watched.url());
+                let _ = url_sender.send(scene.watched.url());
                 loop {
                     tokio::time::sleep(PAUSE).await;
                     if wanted.load(Ordering::SeqCst) > 0 {
                         scene.fail_over().await;
-                        told.send_modify(|count| *count += 1);
+                        sender.send_modify(|count| *count += 1);
                     }
                 }
             });
@@ -113,8 +113,8 @@ impl Spell<'_> {
     /// If the failovers stop: one took too long.
     pub async fn until_seen(&self, count: usize) {
         let until = self.begun + count;
-        let mut told = self.failovers.count.clone();
-        told.wait_for(|count| *count >= until).await.expect("the failovers go on");
+        let mut counter = self.failovers.count.clone();
+        counter.wait_for(|count| *count >= until).await.expect("the failovers go on");
     }
 }
 

@@ -138,22 +138,23 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
     // Every seat was sold once, and never a second time.
     assert_eq!(sales(&seats, "ledger"), sold);
     // Every buyer with a ticket has bought, with this token; no other buyer has a ticket.
-    let mut told = HashMap::new();
+    let mut tickets = HashMap::new();
     for (seat, name, answer) in &answers {
         match answer.status {
             200 => {
                 let token = answer.body["token"].as_u64().expect("no purchase without its token");
                 let sale = Sale { seat: *seat, buyer: name.clone(), token };
                 assert_eq!(sold[*seat as usize - 1], sale, "{answer:?}");
-                assert_eq!(told.insert(*seat, name), None, "seat {seat} was sold twice");
+                assert_eq!(tickets.insert(*seat, name), None, "seat {seat} was sold twice");
             }
             _ => answer.refuses(409, "seat-sold"),
         }
     }
     // A sale without a ticket belongs to a client that disconnected, or to the killed process.
     for sale in &sold {
-        let is_untold = sale.buyer.starts_with("doomed") || sale.buyer.ends_with("hangs up");
-        assert!(told.contains_key(&sale.seat) || is_untold, "{sale:?}");
+        let is_without_ticket =
+            sale.buyer.starts_with("doomed") || sale.buyer.ends_with("hangs up");
+        assert!(tickets.contains_key(&sale.seat) || is_without_ticket, "{sale:?}");
     }
 
     // The seats held by the dead process are sold, with tokens above the earlier tokens.

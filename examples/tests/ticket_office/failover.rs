@@ -58,7 +58,7 @@ async fn a_crowd_buys_every_seat_once_although_the_primary_is_killed() {
     watched.promoted(0).await;
     assert!(sales(&database, "seats").len() < SEATS as usize, "the crowd is still there");
 
-    let mut told = HashMap::new();
+    let mut tickets = HashMap::new();
     for (seat, name, buyer) in buyers {
         let answer = tokio::time::timeout(3 * SOON, buyer).await.expect("it ends");
         let answer = answer.expect("no panic");
@@ -66,7 +66,7 @@ async fn a_crowd_buys_every_seat_once_although_the_primary_is_killed() {
             200 => {
                 let token = answer.body["token"].as_u64().expect("no purchase without its token");
                 let sale = Sale { seat, buyer: name, token };
-                assert_eq!(told.insert(seat, sale), None, "seat {seat} was sold twice");
+                assert_eq!(tickets.insert(seat, sale), None, "seat {seat} was sold twice");
             }
             // Two had the lock: the database accepts only one write.
             409 if answer.body["code"] == "seat-overtaken" => {}
@@ -75,12 +75,12 @@ async fn a_crowd_buys_every_seat_once_although_the_primary_is_killed() {
         }
     }
     // Without a primary, all buyers of a seat may have been refused.
-    for seat in (1..=SEATS).filter(|seat| !told.contains_key(seat)).collect::<Vec<_>>() {
+    for seat in (1..=SEATS).filter(|seat| !tickets.contains_key(seat)).collect::<Vec<_>>() {
         let name = format!("late buyer of {seat}");
         let answer = one.buy(seat, &name, 0).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let token = answer.body["token"].as_u64().expect("no purchase without its token");
-        told.insert(seat, Sale { seat, buyer: name, token });
+        tickets.insert(seat, Sale { seat, buyer: name, token });
     }
 
     // Every seat was sold once, to the buyer with the ticket, and never a second time.
@@ -88,7 +88,7 @@ async fn a_crowd_buys_every_seat_once_although_the_primary_is_killed() {
     assert_eq!(sold.len(), SEATS as usize);
     assert_eq!(sales(&database, "ledger").len(), sold.len());
     for sale in &sold {
-        assert_eq!(told.get(&sale.seat), Some(sale));
+        assert_eq!(tickets.get(&sale.seat), Some(sale));
     }
     for office in [&one, &other] {
         eventually("it is healthy", SOON, async || office.get("/healthz").await.status == 200)

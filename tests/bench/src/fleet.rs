@@ -123,7 +123,7 @@ impl Fleet {
         let records = |process: usize| scratch.join(format!("records-{process}"));
         let first = |process: usize| process * tasks * keys.stride;
         for (process, program) in self.programs.iter_mut().take(processes).enumerate() {
-            program.tell(&format!(
+            program.send(&format!(
                 "loop tasks={tasks} keys={} first={} stride={} step={} hold_us={hold_us} \
                  patience_us={patience_us} until={until} records={}",
                 keys.path.display(),
@@ -176,12 +176,12 @@ impl Fleet {
     /// When an uninvolved process gets the lock; `FREE` if it has not by then.
     fn free_ms(&mut self, key: &str) -> Result<f64, String> {
         let Some(program) = self.programs.last_mut() else { return Err("no program".to_owned()) };
-        program.tell(&format!("take name=after key={key} patience_ms={}", FREE.as_millis()))?;
+        program.send(&format!("take name=after key={key} patience_ms={}", FREE.as_millis()))?;
         let Ok([asked, granted]) = program.taken("after", FREE + SETTLED) else {
             program.answer("cancelled after", ANSWER)?;
             return Ok(FREE.as_secs_f64() * 1e3);
         };
-        program.tell("end name=after")?;
+        program.send("end name=after")?;
         program.given("after")?;
         Ok((granted - asked) as f64 / 1e6)
     }
@@ -197,7 +197,7 @@ impl Fleet {
         let mut from = one;
         let mut to = other;
         let key = new_key();
-        from.tell(&format!("take name=0 key={key}"))?;
+        from.send(&format!("take name=0 key={key}"))?;
         from.taken("0", ANSWER)?;
         let before = servers.cpu_us(peer);
         let mut times = Vec::new();
@@ -206,9 +206,9 @@ impl Fleet {
         // A polling lock takes a hundred times as long: fewer hand-offs show enough of it.
         while number < plan.hand_offs && (number < 20 || began.elapsed() < LONGEST) {
             number += 1;
-            to.tell(&format!("take name={number} key={key}"))?;
+            to.send(&format!("take name={number} key={key}"))?;
             std::thread::sleep(settled);
-            from.tell(&format!("end name={}", number - 1))?;
+            from.send(&format!("end name={}", number - 1))?;
             let [giving, _] = from.given(&format!("{}", number - 1))?;
             let [_, granted] = to.taken(&format!("{number}"), ANSWER)?;
             times.push(granted.saturating_sub(giving) as f64 / 1e3);
@@ -219,7 +219,7 @@ impl Fleet {
         sample.insert("server_us".to_owned(), server);
         sample.insert("total".to_owned(), number as f64);
         percentiles(&mut sample, "hand", times);
-        from.tell(&format!("end name={number}"))?;
+        from.send(&format!("end name={number}"))?;
         from.given(&format!("{number}"))?;
         Ok(sample)
     }
@@ -230,19 +230,19 @@ impl Fleet {
         };
         let redis = &mut servers.redis;
         let key = new_key();
-        one.tell(&format!("take name=0 key={key}"))?;
+        one.send(&format!("take name=0 key={key}"))?;
         one.taken("0", ANSWER)?;
         // The hand-offs alternate, so that each reaches the other process. Each task certainly
         // waits before the next request.
         let mut asked = redis.scripts();
         for number in 1..=DEEP {
             let to = if number % 2 == 0 { &mut *one } else { &mut *other };
-            to.tell(&format!("take name={number} key={key}"))?;
+            to.send(&format!("take name={number} key={key}"))?;
             after_script(redis, &mut asked);
         }
         let memory = redis.memory_bytes();
         let resident = crowd.resident_bytes();
-        crowd.tell(&format!("crowd count={waiters} key={key} own=0"))?;
+        crowd.send(&format!("crowd count={waiters} key={key} own=0"))?;
         crowd.answer("crowded", Duration::from_secs(300))?;
         redis.quiet()?;
         let per_waiter = |before: f64, after: f64| (after - before) / waiters as f64;
@@ -258,7 +258,7 @@ impl Fleet {
         let mut before = redis.scripts();
         let mut since = |redis: &mut Redis| after_script(redis, &mut before);
         for number in 0..DEEP {
-            other.tell(&format!("take name=last-{number} key={key} patience_ms={PATIENCE_MS}"))?;
+            other.send(&format!("take name=last-{number} key={key} patience_ms={PATIENCE_MS}"))?;
             enqueues.push(since(redis));
             other.answer(&format!("cancelled last-{number}"), ANSWER)?;
             leaves.push(since(redis));
@@ -266,7 +266,7 @@ impl Fleet {
         for number in 0..DEEP {
             let (from, to) =
                 if number % 2 == 0 { (&mut *one, &mut *other) } else { (&mut *other, &mut *one) };
-            from.tell(&format!("end name={number}"))?;
+            from.send(&format!("end name={number}"))?;
             from.given(&format!("{number}"))?;
             to.taken(&format!("{}", number + 1), ANSWER)?;
             hand_overs.push(since(redis));
@@ -285,24 +285,24 @@ impl Fleet {
             return Err("not three".to_owned());
         };
         let others = new_key();
-        holder.tell(&format!("crowd count={waits} key={others} own=1"))?;
+        holder.send(&format!("crowd count={waits} key={others} own=1"))?;
         holder.answer("crowded", Duration::from_secs(120))?;
         let (mut times, mut server) = (Vec::new(), 0.0);
         for flood in 0..FLOODS {
             let key = new_key();
-            one.tell(&format!("take name={flood} key={key}"))?;
+            one.send(&format!("take name={flood} key={key}"))?;
             one.taken(&format!("{flood}"), ANSWER)?;
-            one.tell(&format!("wait count={waits} key={others}"))?;
+            one.send(&format!("wait count={waits} key={others}"))?;
             one.answer("waiting", ANSWER)?;
-            next.tell(&format!("take name={flood} key={key}"))?;
+            next.send(&format!("take name={flood} key={key}"))?;
             servers.redis.quiet()?;
             let before = servers.cpu_us(peer);
-            one.tell("disperse")?;
-            one.tell(&format!("end name={flood}"))?;
+            one.send("disperse")?;
+            one.send(&format!("end name={flood}"))?;
             let [giving, _] = one.given(&format!("{flood}"))?;
             let [_, granted] = next.taken(&format!("{flood}"), ANSWER)?;
             times.push(granted.saturating_sub(giving) as f64 / 1e3);
-            next.tell(&format!("end name={flood}"))?;
+            next.send(&format!("end name={flood}"))?;
             next.given(&format!("{flood}"))?;
             servers.redis.quiet()?;
             server += servers.cpu_us(peer) - before;
@@ -324,7 +324,7 @@ impl Fleet {
         let holder = &mut self.programs[0];
         let memory = redis.memory_bytes();
         let resident = holder.resident_bytes();
-        holder.tell(&format!("crowd count={count} key={} own=1", new_key()))?;
+        holder.send(&format!("crowd count={count} key={} own=1", new_key()))?;
         holder.answer("crowded", Duration::from_secs(120))?;
         redis.quiet()?;
         let mut sample = Sample::new();

@@ -69,7 +69,7 @@ impl Program {
     }
 
     /// Sends the program a line.
-    pub(crate) fn tell(&mut self, line: &str) -> Result<(), String> {
+    pub(crate) fn send(&mut self, line: &str) -> Result<(), String> {
         writeln!(self.input, "{line}").map_err(|error| format!("does not read: {error}"))
     }
 

@@ -136,7 +136,7 @@ pub trait Evidence {
     fn written(&self) -> Option<u64>;
 
     /// The tokens that the command reports, to its caller and to others.
-    fn told(&self) -> Vec<u64>;
+    fn reported_tokens(&self) -> Vec<u64>;
 
     /// The greatest token before the command.
     fn last_token(&self) -> u64;
@@ -295,8 +295,8 @@ impl<'a, E: Evidence> Case<'a, E> {
     /// Finds a new token that is not above all earlier tokens, a token that differs from the parts'
     /// shared token, or a grant without a token.
     fn wrong_token(&self) -> Option<String> {
-        let told = self.evidence.told();
-        let Some(token) = told.first().copied() else {
+        let tokens = self.evidence.reported_tokens();
+        let Some(token) = tokens.first().copied() else {
             let is_owed = !self.granted.is_empty() || self.lowers_a_lock();
             let is_owed = is_owed && !self.evidence.is_left_to_the_script();
             return is_owed.then(|| format!("no token of {:?}", self.granted));
@@ -309,9 +309,10 @@ impl<'a, E: Evidence> Case<'a, E> {
         } else {
             token > last || token == shared && self.may_have_shared_token()
         };
-        let is_right = is_right && told.iter().all(|other| *other == token);
-        (!is_right)
-            .then(|| format!("{told:?} are told, the last was {last}, that of parts {shared}"))
+        let is_right = is_right && tokens.iter().all(|other| *other == token);
+        (!is_right).then(|| {
+            format!("{tokens:?} are reported, the last was {last}, that of parts {shared}")
+        })
     }
 
     /// Finds a member that is granted, or served in a batch, before a member that arrived earlier.

@@ -16,7 +16,7 @@ struct Step {
     queue: Vec<(char, Demand)>,
     leaves_more: bool,
     written: Option<u64>,
-    told: Vec<u64>,
+    tokens: Vec<u64>,
     may_renew: bool,
     repeats: bool,
     batch: Vec<char>,
@@ -36,7 +36,7 @@ fn step(kind: Kind, names: &[char]) -> Step {
         queue: Vec::new(),
         leaves_more: false,
         written: None,
-        told: Vec::new(),
+        tokens: Vec::new(),
         may_renew: false,
         repeats: false,
         batch: Vec::new(),
@@ -75,8 +75,8 @@ impl Step {
         self
     }
 
-    fn told(mut self, tokens: &[u64]) -> Self {
-        self.told = tokens.to_vec();
+    fn reports(mut self, tokens: &[u64]) -> Self {
+        self.tokens = tokens.to_vec();
         self
     }
 
@@ -168,8 +168,8 @@ impl Evidence for Step {
         self.written
     }
 
-    fn told(&self) -> Vec<u64> {
-        self.told.clone()
+    fn reported_tokens(&self) -> Vec<u64> {
+        self.tokens.clone()
     }
 
     fn last_token(&self) -> u64 {
@@ -196,7 +196,7 @@ const RELEASE: Kind = Kind::Release { counts: true };
 fn a_grant_fits_beside_what_is_held() {
     let beside = |held: &[Held<char>], granted: Held<char>, token| {
         let after = [held, &[granted]].concat();
-        step(ACQUIRE, &[granted.member]).before(held).after(&after).told(&[token])
+        step(ACQUIRE, &[granted.member]).before(held).after(&after).reports(&[token])
     };
     beside(&[], lock('a'), 8).breaks(&[]);
     beside(&[lock('a')], lock('b'), 8).breaks(&[Law::S1]);
@@ -214,7 +214,7 @@ fn a_grant_fits_beside_what_is_held() {
 fn grants_of_one_command_fit_beside_each_other_in_their_order() {
     let hands = |after: &[Held<char>]| {
         let arrivals = ['b', 'c'];
-        step(RELEASE, &['a']).before(&[lock('a')]).after(after).told(&[8]).arrivals(&arrivals)
+        step(RELEASE, &['a']).before(&[lock('a')]).after(after).reports(&[8]).arrivals(&arrivals)
     };
     hands(&[read('b'), read('c')]).breaks(&[]);
     hands(&[permits('b', 1, 1), permits('c', 1, 2)]).breaks(&[]);
@@ -226,12 +226,12 @@ fn grants_of_one_command_fit_beside_each_other_in_their_order() {
 #[test]
 fn one_of_several_may_have_the_token_of_a_part_that_is_taken_out_after_its_grant() {
     let acquires = |names: &[char], before| {
-        step(ACQUIRE, names).before(&[before]).after(&[read('b')]).told(&[7])
+        step(ACQUIRE, names).before(&[before]).after(&[read('b')]).reports(&[7])
     };
     acquires(&['b', 'c'], ended(read('a'))).breaks(&[]);
     acquires(&['b'], ended(read('a'))).breaks(&[Law::S3]);
     acquires(&['b', 'c'], ended(lock('a'))).breaks(&[Law::S3]);
-    acquires(&['b', 'c'], ended(read('a'))).told(&[6]).breaks(&[Law::S3]);
+    acquires(&['b', 'c'], ended(read('a'))).reports(&[6]).breaks(&[Law::S3]);
 }
 
 #[test]
@@ -239,10 +239,10 @@ fn a_hold_whose_weight_is_lowered_makes_room_in_the_same_step() {
     let lowered = Held { weight: 1, ..lock('a') };
     let both = [lowered, read('b')];
     let lowers = step(Kind::Lower, &['a']).before(&[lock('a')]).after(&both).arrivals(&['b']);
-    lowers.clone().told(&[8, 8]).breaks(&[]);
+    lowers.clone().reports(&[8, 8]).breaks(&[]);
     // From now on the hold has a read's token.
-    lowers.clone().told(&[7]).breaks(&[Law::S3]);
-    lowers.told(&[]).breaks(&[Law::S3]);
+    lowers.clone().reports(&[7]).breaks(&[Law::S3]);
+    lowers.reports(&[]).breaks(&[Law::S3]);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn a_command_changes_only_holds_that_it_names_and_only_as_it_says() {
 #[test]
 fn a_renewal_grants_nothing() {
     let renewal = step(Kind::Extend, &['a']).before(&[read('a')]);
-    renewal.after(&[read('a'), read('b')]).told(&[7]).breaks(&[Law::S4]);
+    renewal.after(&[read('a'), read('b')]).reports(&[7]).breaks(&[Law::S4]);
 }
 
 #[test]
@@ -296,9 +296,9 @@ fn the_written_weight_is_the_sum_of_the_holds() {
 
 #[test]
 fn a_token_is_above_the_last_but_for_parts_that_are_held_together() {
-    let joins = |before: &[Held<char>], granted: Held<char>, told: &[u64]| {
+    let joins = |before: &[Held<char>], granted: Held<char>, tokens: &[u64]| {
         let after = [before, &[granted]].concat();
-        step(ACQUIRE, &[granted.member]).before(before).after(&after).told(told)
+        step(ACQUIRE, &[granted.member]).before(before).after(&after).reports(tokens)
     };
     joins(&[], lock('a'), &[8]).breaks(&[]);
     joins(&[], lock('a'), &[7]).breaks(&[Law::S3]);
@@ -309,11 +309,11 @@ fn a_token_is_above_the_last_but_for_parts_that_are_held_together() {
     // As long as a part is stored, the next part shares the token, even if the lease has expired.
     joins(&[ended(read('a'))], read('b'), &[8]).breaks(&[Law::S3]);
     let replaces = step(ACQUIRE, &['b']).before(&[ended(read('a'))]).after(&[read('b')]);
-    replaces.clone().told(&[8]).breaks(&[]);
-    replaces.told(&[7]).breaks(&[Law::S3]);
+    replaces.clone().reports(&[8]).breaks(&[]);
+    replaces.reports(&[7]).breaks(&[Law::S3]);
     // The member's own expired hold does not count as held.
     let again = step(ACQUIRE, &['a']).before(&[ended(read('a'))]).after(&[read('a')]);
-    again.told(&[8]).breaks(&[]);
+    again.reports(&[8]).breaks(&[]);
     // A server that took over may lack the last token.
     let mut later = joins(&[read('a')], read('b'), &[8]);
     later.may_renew = true;
@@ -323,19 +323,19 @@ fn a_token_is_above_the_last_but_for_parts_that_are_held_together() {
 #[test]
 fn a_lock_that_is_asked_for_again_has_a_later_token_but_beside_jvms() {
     let again = step(ACQUIRE, &['a']).before(&[lock('a')]).after(&[lock('a')]);
-    again.clone().told(&[8]).breaks(&[]);
-    again.clone().told(&[7]).breaks(&[Law::S3]);
+    again.clone().reports(&[8]).breaks(&[]);
+    again.clone().reports(&[7]).breaks(&[Law::S3]);
     let mut beside_jvms = again;
     beside_jvms.repeats = true;
-    beside_jvms.clone().told(&[7]).breaks(&[]);
-    beside_jvms.told(&[8]).breaks(&[Law::S3]);
+    beside_jvms.clone().reports(&[7]).breaks(&[]);
+    beside_jvms.reports(&[8]).breaks(&[Law::S3]);
 }
 
 #[test]
 fn no_member_is_granted_before_one_that_arrived_earlier_and_could_be() {
     let hands = |granted| {
         let before = [lock('a')];
-        step(RELEASE, &['a']).before(&before).after(&[lock(granted)]).told(&[8])
+        step(RELEASE, &['a']).before(&before).after(&[lock(granted)]).reports(&[8])
     };
     hands('b').arrivals(&['b', 'c']).breaks(&[]);
     hands('c').arrivals(&['b', 'c']).breaks(&[Law::F1]);
@@ -385,7 +385,7 @@ fn a_hold_of_everything_has_the_weight_of_all_permits() {
 #[test]
 fn f1_a_batch_is_the_head_of_the_queue_in_its_order() {
     let released = step(Kind::Release { counts: true }, &['h']);
-    let released = released.before(&[lock('h')]).after(&[lock('a')]).told(&[8]);
+    let released = released.before(&[lock('h')]).after(&[lock('a')]).reports(&[8]);
     let released = released.arrivals(&['a', 'b', 'c']);
     released.clone().batch(&['a', 'b']).breaks(&[]);
     released.clone().batch(&['a', 'b', 'c']).breaks(&[]);

@@ -66,12 +66,12 @@ class Stay:
 
     def __init__(self, peer, key, name=None, patience=None):
         self.taken = asyncio.Event()
-        self.told = asyncio.Event()
+        self.ending = asyncio.Event()
         self.task = asyncio.create_task(self.stay(peer, key, name, patience))
 
     async def end(self):
         if self.taken.is_set():
-            self.told.set()
+            self.ending.set()
         else:
             self.task.cancel()
         await asyncio.wait([self.task])
@@ -88,7 +88,7 @@ class Stay:
         self.taken.set()
         if name:
             say(f"taken {name} {asked} {granted}")
-        await self.told.wait()
+        await self.ending.wait()
         giving = now()
         await peer.give(hold)
         if name:

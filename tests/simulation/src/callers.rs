@@ -270,7 +270,7 @@ impl World {
         if self.now > way.since() + LATE_US {
             self.meets(index(&ask), Mechanism::LateAnswer);
         }
-        self.tell(place, "is answered", &(&ask, &answer));
+        self.print(place, "is answered", &(&ask, &answer));
         let believed = self.believed(place, &ask);
         self.looks(place, |core| match (&answer, replicas) {
             (Ok(answer), Some(0)) => core.unconfirmed(&ask, Some(answer), &no_replica()),

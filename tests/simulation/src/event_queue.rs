@@ -26,7 +26,7 @@ pub(crate) struct Sent {
     /// The process's tokens and times for the hash slot, as carried by the command.
     pub(crate) seen: Seen,
     /// The greatest token for the hash slot that the process had received, on any server.
-    pub(crate) told: u64,
+    pub(crate) greatest_token: u64,
     /// Whether the request is preceded by ASKING.
     pub(crate) asking: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) enum What {
     TimedOut {
         request: u64,
     },
-    Told {
+    Heard {
         /// The hash slot, which the message does not name.
         slot: usize,
         event: Event,
@@ -137,7 +137,7 @@ impl What {
             Self::Arrive { .. } => 1,
             Self::Answered { .. } => 2,
             Self::TimedOut { .. } => 3,
-            Self::Told { .. } => 4,
+            Self::Heard { .. } => 4,
             Self::Tick => 5,
             Self::Turn { .. } => 6,
             Self::Look { .. } => 7,

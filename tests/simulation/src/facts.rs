@@ -27,7 +27,7 @@ pub(crate) struct Before {
     /// The tokens and times seen by the caller.
     pub(crate) seen: Seen,
     /// The greatest token received by the caller.
-    pub(crate) told: u64,
+    pub(crate) greatest_token: u64,
     /// The members of an acquire that waited already, with their positions.
     scores: Vec<(Who, u64)>,
 }
@@ -47,8 +47,19 @@ impl Before {
             }
             _ => Vec::new(),
         };
-        let Sent { seen, told, .. } = sent;
-        Self { holds, now_ms, is_free, is_unmarked, batch, batch_of, token, seen, told, scores }
+        let Sent { seen, greatest_token, .. } = sent;
+        Self {
+            holds,
+            now_ms,
+            is_free,
+            is_unmarked,
+            batch,
+            batch_of,
+            token,
+            seen,
+            greatest_token,
+            scores,
+        }
     }
 
     /// Whether the member of an acquire waits at the earlier position.
@@ -75,7 +86,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) command: &'a Command,
     pub(crate) answer: &'a Answer,
     /// The tokens reported to members.
-    pub(crate) told: &'a [(Who, u64)],
+    pub(crate) reported: &'a [(Who, u64)],
 }
 
 impl<'a> Facts<'a> {
@@ -221,11 +232,11 @@ impl Evidence for Facts<'_> {
     }
 
     /// Returns the reported tokens; of a batch only the first, because the others follow it.
-    fn told(&self) -> Vec<u64> {
-        let told = self.told.iter().map(|(_, token)| *token);
+    fn reported_tokens(&self) -> Vec<u64> {
+        let tokens = self.reported.iter().map(|(_, token)| *token);
         match self.resource().0.batch() {
-            [] => told.collect(),
-            _ => told.take(1).collect(),
+            [] => tokens.collect(),
+            _ => tokens.take(1).collect(),
         }
     }
 

@@ -112,7 +112,7 @@ impl World {
         let shared = shared.clone();
         if !shared.believes(process.moment(self.now)) {
             self.outcome.lost += 1;
-            self.was_told(place, &shared);
+            self.check_notified(place, &shared);
         }
         if self.strikes(Fault::Forget) {
             self.meets(lock, Mechanism::Forget);

@@ -184,7 +184,7 @@ impl World {
         &mut self,
         lock: usize,
         before: &Before,
-        (name, told): (u64, &[(Who, u64)]),
+        (name, reported): (u64, &[(Who, u64)]),
         command: &Command,
         answer: &Answer,
     ) {
@@ -193,7 +193,8 @@ impl World {
         // queued behind the waiters granted by this command.
         self.follow(lock, name, command, answer, before);
         let after = self.home(lock).locks[lock].holds(now_ms);
-        let facts = Facts { world: self, lock, before, after, caller: name, command, answer, told };
+        let facts =
+            Facts { world: self, lock, before, after, caller: name, command, answer, reported };
         let broken = judge(&facts);
         let granted = facts.granted();
         let dropped = facts.dropped(&granted);
@@ -205,7 +206,7 @@ impl World {
         };
         let batch = facts.batch();
         let after = facts.after;
-        self.untold.extend(forced);
+        self.unnotified.extend(forced);
         for broken in broken {
             self.breaks(broken.law, || format!("lock {lock}, {command:?}: {}", broken.how));
         }
@@ -217,11 +218,11 @@ impl World {
         let all: Vec<Who> =
             granted.iter().map(|held| held.member).chain(batch.iter().copied()).collect();
         self.follow_grants(lock, (command, answer), &all, &batch);
-        let mut to_tell = said_to_hold(command, answer);
+        let mut to_report = said_to_hold(command, answer);
         if !is_not_served(answer) {
-            to_tell.extend(granted.iter().map(|held| held.member));
+            to_report.extend(granted.iter().map(|held| held.member));
         }
-        self.tokens(lock, before, &granted, &after, (to_tell, told));
+        self.tokens(lock, before, &granted, &after, (to_report, reported));
         let gone = granted.iter().map(|held| held.member).chain(dropped).chain(batch);
         gone.for_each(|who| self.records[lock].leave(who));
         self.is_gone(lock, command, now_ms);
@@ -243,11 +244,11 @@ impl World {
         before: &Before,
         granted: &[Held<Who>],
         after: &[Held<Who>],
-        (to_tell, told): (Vec<Who>, &[(Who, u64)]),
+        (to_report, reported): (Vec<Who>, &[(Who, u64)]),
     ) {
         let is_granted = |who: &Who| granted.iter().any(|held| held.member == *who);
         let Seen { elsewhere_us, .. } = before.seen;
-        let floor_us = before.seen.floor_us().max(before.told);
+        let floor_us = before.seen.floor_us().max(before.greatest_token);
         let record = &mut self.records[lock];
         let batch = self.servers[self.homes[lock]].locks[lock].0.batch();
         let is_kept = |who: &Who| match after {
@@ -258,11 +259,11 @@ impl World {
         for held in granted {
             record.tokens.remove(&held.member);
         }
-        let untold = |who: &Who| told.iter().all(|(of, _)| of != who);
-        if let Some(who) = to_tell.into_iter().find(untold) {
+        let is_unreported = |who: &Who| reported.iter().all(|(of, _)| of != who);
+        if let Some(who) = to_report.into_iter().find(is_unreported) {
             self.breaks(Law::S3, || format!("{who:?} has lock {lock}, and is told no token"));
         }
-        for &(who, token) in told {
+        for &(who, token) in reported {
             let is_old = Some(token) == before.token;
             if !is_old && token <= floor_us || is_granted(&who) && token <= elsewhere_us {
                 self.breaks(Law::S9, || {
@@ -334,7 +335,7 @@ impl World {
             let now = self.processes[guard.slot].moment(self.now);
             let who = (guard.name, guard.hold);
             let is_granted = granted.iter().any(|held| held.member == who);
-            !is_granted && !self.untold.contains(&who) && guard.shared.believes(now)
+            !is_granted && !self.unnotified.contains(&who) && guard.shared.believes(now)
         };
         let guards = self.records[lock].guards.iter().filter(believes);
         let believed: Vec<_> =
@@ -500,7 +501,7 @@ impl World {
             return;
         };
         let who = (place.name, guard.hold);
-        if self.untold.contains(&who) || !guard.shared.believes(process.moment(self.now)) {
+        if self.unnotified.contains(&who) || !guard.shared.believes(process.moment(self.now)) {
             return;
         }
         let until = process.world_us(guard.shared.until());
@@ -534,12 +535,12 @@ impl World {
         let now_ms = server.time_us(self.now) / MS;
         let is_hold = |held: &Held<Who>| held.member == (place.name, hold);
         let is_holder = server.locks[lock].holds(now_ms).iter().any(is_hold);
-        let told = self.records[lock].tokens.get(&who).cloned().unwrap_or_default();
+        let tokens = self.records[lock].tokens.get(&who).cloned().unwrap_or_default();
         // A copy of the acquire may have been granted since the force release.
-        let is_untold = self.untold.contains(&(place.name, hold));
-        if is_holder && !is_untold && !told.contains(&token.get()) {
+        let is_unnotified = self.unnotified.contains(&(place.name, hold));
+        if is_holder && !is_unnotified && !tokens.contains(&token.get()) {
             self.breaks(Law::S3, || {
-                format!("the guard of {who:?} has token {token}, its hold {told:?}")
+                format!("the guard of {who:?} has token {token}, its hold {tokens:?}")
             });
         }
     }
@@ -549,8 +550,8 @@ impl World {
     pub(crate) fn goes_with_others(&mut self, lock: usize, guard: &Guard, token: FencingToken) {
         let believes = |guard: &Guard| {
             let now = self.processes[guard.slot].moment(self.now);
-            let is_untold = self.untold.contains(&(guard.name, guard.hold));
-            !is_untold && guard.shared.believes(now)
+            let is_unnotified = self.unnotified.contains(&(guard.name, guard.hold));
+            !is_unnotified && guard.shared.believes(now)
         };
         if !believes(guard) {
             return;
@@ -576,7 +577,7 @@ impl World {
     pub(crate) fn hears_of_revoked(&mut self, name: u64, event: &Event) {
         let Event::Revoked { numbers } = event else { return };
         for number in numbers {
-            self.untold.remove(&(name, *number));
+            self.unnotified.remove(&(name, *number));
         }
     }
 
@@ -587,7 +588,7 @@ impl World {
         let has_guard = |number| {
             matches!(core.phase(number), Some(Phase::Held | Phase::Offered | Phase::Serving))
         };
-        self.untold.retain(|(name, number)| *name != place.name || has_guard(*number));
+        self.unnotified.retain(|(name, number)| *name != place.name || has_guard(*number));
     }
 
     /// Whether the server has this hold now.
@@ -622,11 +623,11 @@ impl World {
     }
 
     /// Checks that an ended guard was notified, unless that was impossible.
-    pub(crate) fn was_told(&mut self, place: Place, shared: &Shared) {
+    pub(crate) fn check_notified(&mut self, place: Place, shared: &Shared) {
         let process = &self.processes[place.slot];
         let until = process.world_us(shared.until());
         let was_awake = process.unseen == 0 && process.stopped_until + 1_000 * MS < until;
-        if !shared.was_told() && was_awake && self.now > until + MS {
+        if !shared.was_notified() && was_awake && self.now > until + MS {
             self.breaks(Law::L4, || format!("a guard of {} ended untold", place.name));
         }
     }

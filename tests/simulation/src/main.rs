@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     progress.report(begun.elapsed());
-    match options.pairs && !tell_pairs(&progress.total.pairs) {
+    match options.pairs && !print_pairs(&progress.total.pairs) {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     }
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 
 /// Prints the table of pairs, the rarest pairs, and how many pairs never met. Returns whether all
 /// met.
-fn tell_pairs(pairs: &Pairs) -> bool {
+fn print_pairs(pairs: &Pairs) -> bool {
     println!("{pairs}");
     let mut all: Vec<_> = pairs.all().collect();
     all.sort_by_key(|(.., count)| *count);
@@ -69,15 +69,15 @@ struct Progress {
     left: u64,
     total: Outcome,
     broken: Option<String>,
-    told: Instant,
+    printed_at: Instant,
 }
 
 impl Progress {
     fn of(options: &Options) -> Self {
         let left = if options.total.is_some() { u64::MAX } else { options.runs };
         let total = Outcome::default();
-        let told = Instant::now();
-        Self { next: options.seed, left, total, broken: None, told }
+        let printed_at = Instant::now();
+        Self { next: options.seed, left, total, broken: None, printed_at }
     }
 
     fn take(&mut self, options: &Options) -> Option<u64> {
@@ -85,8 +85,8 @@ impl Progress {
         if self.left == 0 || is_enough || self.broken.is_some() {
             return None;
         }
-        if self.told.elapsed() > NEWS {
-            self.told = Instant::now();
+        if self.printed_at.elapsed() > NEWS {
+            self.printed_at = Instant::now();
             let sure = self.next.saturating_sub(options.jobs).max(options.seed);
             let events = self.total.size.events;
             let holds = self.total.holds;

@@ -47,7 +47,7 @@ impl World {
     /// Sends a request to the routed server.
     pub(crate) fn dispatch(&mut self, place: Place, request: u64, open: Open) -> u64 {
         let Open { ask, way: Way { server, waits, asking, .. } } = open.clone();
-        self.tell(place, "sends", &ask);
+        self.print(place, "sends", &ask);
         let latency = self.latency();
         let can_send = self.can_send(&self.processes[place.slot].shards[server], &ask);
         let process = &mut self.processes[place.slot];
@@ -66,8 +66,8 @@ impl World {
             shard.last_arrival = arrival;
         }
         let (era, seen) = (shard.era, shard.seen[slot]);
-        let told = process.told[slot];
-        let sent = Sent { server, era, at: self.now, seen, told, asking };
+        let greatest_token = process.greatest_tokens[slot];
+        let sent = Sent { server, era, at: self.now, seen, greatest_token, asking };
         self.at(arrival, place, What::Arrive { request, ask, sent, waits });
         self.times_out(place, request, arrival);
         if self.strikes(Fault::Break) {
@@ -213,7 +213,7 @@ impl World {
     }
 
     /// Notifies the core of the connection states: up while any connection is up.
-    pub(crate) fn tell_links(&mut self, place: Place) {
+    pub(crate) fn notify_links(&mut self, place: Place) {
         let of = |is_up: bool| match is_up {
             true => Link::Up,
             false => Link::down("cut"),
@@ -239,7 +239,7 @@ impl World {
             self.may_be_overtaken(name);
             return;
         }
-        let told_at = self.now + self.latency();
-        self.at(told_at, place, What::Told { slot, event });
+        let heard_at = self.now + self.latency();
+        self.at(heard_at, place, What::Heard { slot, event });
     }
 }

@@ -39,7 +39,7 @@ impl Shared {
         self.0.until.get()
     }
 
-    pub(crate) fn was_told(&self) -> bool {
+    pub(crate) fn was_notified(&self) -> bool {
         self.0.is_lost.get()
     }
 
@@ -49,7 +49,7 @@ impl Shared {
     }
 
     pub(crate) fn believes(&self, now: Moment) -> bool {
-        !self.was_told() && now < self.until()
+        !self.was_notified() && now < self.until()
     }
 }
 
@@ -190,7 +190,7 @@ pub(crate) struct Process {
     pub(crate) shards: Vec<Shard>,
     pub(crate) routing: Routing,
     /// The greatest token received, by hash slot.
-    pub(crate) told: Vec<u64>,
+    pub(crate) greatest_tokens: Vec<u64>,
     /// The process is stopped until this time.
     pub(crate) stopped_until: u64,
     /// When the process has read the messages that arrived while it was stopped: replies may be
@@ -292,7 +292,7 @@ impl Process {
             rate,
             unseen: 0,
             shards,
-            told: vec![0; owners.len()],
+            greatest_tokens: vec![0; owners.len()],
             routing: Routing::new(owners),
             stopped_until: 0,
             hears_at: 0,
@@ -326,7 +326,7 @@ impl Process {
     /// Records a token received from this server for a lock in a hash slot.
     pub(crate) fn note_token(&mut self, server: usize, slot: usize, token: u64) {
         self.shards[server].seen[slot].note_token(token);
-        self.told[slot] = self.told[slot].max(token);
+        self.greatest_tokens[slot] = self.greatest_tokens[slot].max(token);
     }
 
     /// Records a server's reply: the tokens and times apply where the hash slot is now.

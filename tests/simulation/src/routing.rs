@@ -238,7 +238,7 @@ impl World {
         let routing = &mut self.processes[place.slot].routing;
         if std::mem::take(&mut routing.has_moved) {
             self.another_server(place);
-            self.tell_links(place);
+            self.notify_links(place);
         }
     }
 
@@ -252,13 +252,13 @@ impl World {
             && process.shards.iter().any(|shard| shard.is_subscribed);
         let was_up = std::mem::replace(&mut process.routing.was_up, is_any_up);
         if self.servers.len() == 1 {
-            return self.tell_links(place);
+            return self.notify_links(place);
         }
         if !is_up {
             self.look_by(place, self.now + LEAST_US);
         }
         if is_up || !was_up || !is_any_up {
-            self.tell_links(place);
+            self.notify_links(place);
         }
     }
 }

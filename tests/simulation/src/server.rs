@@ -214,7 +214,7 @@ impl World {
             }
             None => Ok(self.serve(place.name, lock, &ask, sent)),
         };
-        self.tell(place, "has run", &(&ask, &answer));
+        self.print(place, "has run", &(&ask, &answer));
         if is_open && self.processes[place.slot].open.contains_key(&request) {
             let again = match &answer {
                 Ok(answer) => self.repeat(place, &ask, answer, sent),
@@ -247,7 +247,7 @@ impl World {
             || self.turns_away(sent.server, &ask, sent.asking).is_some();
         if !is_lost {
             let answer = self.serve(place.name, lock, &ask, sent);
-            self.tell(place, "has run once more", &(&ask, &answer));
+            self.print(place, "has run once more", &(&ask, &answer));
         }
     }
 
@@ -274,8 +274,8 @@ impl World {
         state.0.expire(now_us / 1_000);
         let before = Before::of(state, now_us / 1_000, sent, &ask.command);
         let (answer, events) = server.step((lock, slot), (&node, ask), now_us, seen);
-        let told = told(&answer, &events);
-        self.judge(lock, &before, (name, &told), &ask.command, &answer);
+        let reported = reported_tokens(&answer, &events);
+        self.judge(lock, &before, (name, &reported), &ask.command, &answer);
         self.live_on(lock, &ask.command, &answer);
         for (node, event) in events {
             self.publish((sent.server, slot), &node, event);
@@ -312,13 +312,13 @@ impl Server {
 }
 
 /// Returns the tokens reported in the reply and the events, with the members receiving them.
-fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
-    let mut told = Vec::new();
+fn reported_tokens(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
+    let mut reported = Vec::new();
     for grant in answer.grants() {
         let (name, number) = who(&grant.member);
         let alone = [number];
         let batch = if grant.batch.is_empty() { &alone[..] } else { &grant.batch };
-        told.extend(
+        reported.extend(
             batch.iter().zip(grant.token.get()..).map(|(one, token)| ((name, *one), token)),
         );
     }
@@ -326,16 +326,16 @@ fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
         let name: u64 = node.as_str().parse().expect("nodes are numbers");
         match event {
             Event::Granted { token, grants } => {
-                told.extend(grants.iter().map(|(number, _)| ((name, *number), token.get())));
+                reported.extend(grants.iter().map(|(number, _)| ((name, *number), token.get())));
             }
             Event::GrantedBatch { token, numbers, .. } => {
                 let each = numbers.iter().zip(token.get()..);
-                told.extend(each.map(|(number, token)| ((name, *number), token)));
+                reported.extend(each.map(|(number, token)| ((name, *number), token)));
             }
             _ => {}
         }
     }
-    told
+    reported
 }
 
 /// Returns the reply as sent over the wire: short forms omit most of it.

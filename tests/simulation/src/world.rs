@@ -60,7 +60,7 @@ pub(crate) struct World {
     /// How many batches were cut short.
     pub(crate) cuts_so_far: u64,
     /// The force-released members whose processes have not been notified yet.
-    pub(crate) untold: BTreeSet<Who>,
+    pub(crate) unnotified: BTreeSet<Who>,
     /// The greatest token reported, by hash slot.
     pub(crate) issued: Vec<u64>,
     pub(crate) is_calm: bool,
@@ -97,7 +97,7 @@ impl World {
             lives: (0..plan.locks).map(|_| None).collect(),
             leaked: BTreeSet::new(),
             cuts_so_far: 0,
-            untold: BTreeSet::new(),
+            unnotified: BTreeSet::new(),
             issued: vec![0; plan.slots()],
             is_calm: false,
             broken: None,
@@ -196,7 +196,7 @@ impl World {
         if process.stopped_until > self.now && !matches!(what, What::Continued) {
             return self.at(process.stopped_until, place, what);
         }
-        if process.hears_at > self.now && matches!(what, What::Told { .. }) {
+        if process.hears_at > self.now && matches!(what, What::Heard { .. }) {
             return self.at(process.hears_at, place, what);
         }
         match what {
@@ -212,7 +212,7 @@ impl World {
                     self.disconnect(place, open.way.server);
                 }
             }
-            What::Told { slot, event } => {
+            What::Heard { slot, event } => {
                 let process = &mut self.processes[place.slot];
                 if let Some(token) = event.last_token()
                     && process.core.lock_of(&event).is_some()
@@ -333,7 +333,7 @@ impl World {
 
     /// Prints an event, if selected.
     #[allow(clippy::print_stderr, reason = "for readers of the trace")]
-    pub(crate) fn tell(&self, place: Place, what: &str, it: &dyn fmt::Debug) {
+    pub(crate) fn print(&self, place: Place, what: &str, it: &dyn fmt::Debug) {
         let Some(text) = &self.trace else { return };
         let it = format!("{it:?}");
         if it.contains(text.as_str()) {

@@ -144,7 +144,7 @@ fn overlaps(evidence: &Evidence, found: &mut Vec<Violation>) {
 }
 
 /// A token received by a client.
-struct Told<'a> {
+struct ReceivedToken<'a> {
     attempt: &'a Attempt,
     token: u64,
     asked: i64,
@@ -155,39 +155,50 @@ struct Told<'a> {
     is_new: bool,
 }
 
-fn told(evidence: &Evidence) -> Vec<Told<'_>> {
-    let mut told = Vec::new();
+fn received_tokens(evidence: &Evidence) -> Vec<ReceivedToken<'_>> {
+    let mut received = Vec::new();
     for (attempt, grant) in held(evidence).filter(|(_, grant)| grant.token > 0) {
         let is_shared = attempt.weight < ALL;
         let token = grant.token;
         let asked = attempt.invoked;
         let at = grant.at;
-        told.push(Told { attempt, token, asked, at, is_shared, is_new: !is_shared });
+        received.push(ReceivedToken { attempt, token, asked, at, is_shared, is_new: !is_shared });
         if let Some(reduction) = attempt.reduction
             && let (Some(token), Some((at, _))) = (reduction.token, reduction.answered)
         {
             let asked = reduction.at;
-            told.push(Told { attempt, token, asked, at, is_shared: true, is_new: true });
+            received.push(ReceivedToken {
+                attempt,
+                token,
+                asked,
+                at,
+                is_shared: true,
+                is_new: true,
+            });
         }
     }
-    told
+    received
 }
 
 fn tokens(evidence: &Evidence, found: &mut Vec<Violation>) {
-    let told = told(evidence);
-    one_each(&told, found);
-    rising(told, found);
+    let received = received_tokens(evidence);
+    one_each(&received, found);
+    rising(received, found);
 }
 
 /// Checks that each token is issued once, except to parts sharing a token.
-fn one_each(all: &[Told<'_>], found: &mut Vec<Violation>) {
-    let mut by_token: HashMap<(u32, u64), &Told<'_>> = HashMap::new();
-    for told in all {
-        if let Some(other) = by_token.insert((told.attempt.lock, told.token), told)
-            && !(told.is_shared && other.is_shared)
+fn one_each(all: &[ReceivedToken<'_>], found: &mut Vec<Violation>) {
+    let mut by_token: HashMap<(u32, u64), &ReceivedToken<'_>> = HashMap::new();
+    for received in all {
+        if let Some(other) = by_token.insert((received.attempt.lock, received.token), received)
+            && !(received.is_shared && other.is_shared)
         {
-            let detail =
-                format!("{} of {} and {}", told.token, name(told.attempt), name(other.attempt));
+            let detail = format!(
+                "{} of {} and {}",
+                received.token,
+                name(received.attempt),
+                name(other.attempt)
+            );
             found.push(Violation::new(Law::S3, detail));
         }
     }
@@ -195,14 +206,14 @@ fn one_each(all: &[Told<'_>], found: &mut Vec<Violation>) {
 
 /// Checks that an attempt begun after another's grant gets no lower token, and a higher token for a
 /// write or a downgrade.
-fn rising(mut told: Vec<Told<'_>>, found: &mut Vec<Violation>) {
+fn rising(mut received: Vec<ReceivedToken<'_>>, found: &mut Vec<Violation>) {
     let mut granted: Vec<_> =
-        told.iter().map(|told| (told.attempt.lock, told.at, told.token)).collect();
+        received.iter().map(|one| (one.attempt.lock, one.at, one.token)).collect();
     granted.sort_unstable();
-    told.sort_by_key(|told| (told.attempt.lock, told.asked));
+    received.sort_by_key(|one| (one.attempt.lock, one.asked));
     let mut before = granted.into_iter().peekable();
     let mut highest = (u32::MAX, 0);
-    for Told { attempt, token, asked, is_new, .. } in told {
+    for ReceivedToken { attempt, token, asked, is_new, .. } in received {
         while let Some((lock, at, token)) = before.peek().copied() {
             if (lock, at) >= (attempt.lock, asked) {
                 break;
@@ -227,8 +238,8 @@ fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
         let who = Some((attempt.child, attempt.number));
         // Permits have no token: match them with the last grant.
         let is_it = |given: &&&ServerGrant| {
-            let is_told = given.token == grant.token || given.again.contains(&grant.token);
-            grant.token == 0 || is_told
+            let has_token = given.token == grant.token || given.again.contains(&grant.token);
+            grant.token == 0 || has_token
         };
         let given = given.get(&(attempt.lock, who)).and_then(|all| all.iter().rev().find(is_it));
         let read = attempt.reduction.and_then(|reduction| reduction.token);
@@ -256,11 +267,11 @@ fn unclaimed(evidence: &Evidence, found: &mut Vec<Violation>) {
         .collect();
     for given in &evidence.grants {
         let attempt = given.who.and_then(|who| attempts.get(&who));
-        let is_told = attempt.and_then(|attempt| attempt.grant).is_some();
+        let is_received = attempt.and_then(|attempt| attempt.grant).is_some();
         let waited = attempt.and_then(|attempt| attempt.answered).map_or(0, |answered| {
             answered + evidence.server_ahead - given.at // until it gave up
         });
-        if !is_told && (given.ran_out || waited > UNHEARD_US) {
+        if !is_received && (given.ran_out || waited > UNHEARD_US) {
             let detail = format!("{given:?}, its client waited on for {waited} us");
             found.push(Violation::new(What::Unclaimed, detail));
         }

@@ -57,19 +57,19 @@ pub struct Failover {
 }
 
 impl FailoverPlan {
-    /// Runs the failovers, and passes each record to `tell`.
+    /// Runs the failovers, and passes each record to `report`.
     ///
     /// # Panics
     ///
     /// If the servers or sentinels fail to replace a primary.
-    pub async fn run(&self, tell: impl FnMut(Failover)) {
+    pub async fn run(&self, report: impl FnMut(Failover)) {
         match self.cluster {
-            true => self.run_on(OnCluster::start().await, tell).await,
-            false => self.run_on(OverSentinel::start(self.careful).await, tell).await,
+            true => self.run_on(OnCluster::start().await, report).await,
+            false => self.run_on(OverSentinel::start(self.careful).await, report).await,
         }
     }
 
-    async fn run_on(&self, mut scene: impl Scene, mut tell: impl FnMut(Failover)) {
+    async fn run_on(&self, mut scene: impl Scene, mut report: impl FnMut(Failover)) {
         let Self { faults, count, replicas, careful, cluster } = self;
         for fault in faults.iter().cycle().take(*count) {
             let load = Load::start(&scene.url(), *replicas).await;
@@ -82,7 +82,7 @@ impl FailoverPlan {
             let measured = load.stop().await;
             let place = if *cluster { "cluster-" } else { "" };
             let more = if is_alone { "" } else { "+" };
-            tell(Failover {
+            report(Failover {
                 kind: format!("{place}{fault}{more}"),
                 replicas: *replicas,
                 careful: *careful,

@@ -95,13 +95,13 @@ struct Pings {
 impl Pings {
     fn start(url: String) -> Self {
         let stops = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stops);
+        let is_over = Arc::clone(&stops);
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime starts").block_on(async {
                 let mut redis = Raw::connect(&url).await;
                 let mut took = Vec::new();
-                while !told.load(Ordering::Relaxed) {
+                while !is_over.load(Ordering::Relaxed) {
                     let begun = Instant::now();
                     redis.ask::<()>(&cmd("PING")).await;
                     took.push(begun.elapsed());

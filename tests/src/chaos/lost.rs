@@ -66,17 +66,19 @@ pub async fn lost(holds: usize) -> Lost {
         waiting.spawn(async move {
             let deadline = guard.deadline();
             guard.cancellation_token().cancelled().await;
-            let told = Instant::now();
+            let lost_at = Instant::now();
             // Nothing is released during the measurement.
             std::mem::forget(guard);
-            (told, deadline)
+            (lost_at, deadline)
         });
     }
-    let told = waiting.join_all().await;
-    let first = told.iter().map(|at| at.1).min();
-    let last = told.iter().map(|at| at.1).max();
-    let mut early: Vec<_> =
-        told.iter().map(|(told, deadline)| deadline.saturating_duration_since(*told)).collect();
+    let losses = waiting.join_all().await;
+    let first = losses.iter().map(|at| at.1).min();
+    let last = losses.iter().map(|at| at.1).max();
+    let mut early: Vec<_> = losses
+        .iter()
+        .map(|(lost_at, deadline)| deadline.saturating_duration_since(*lost_at))
+        .collect();
     early.sort_unstable();
     Lost {
         late: early.iter().filter(|early| early.is_zero()).count(),
@@ -96,10 +98,10 @@ struct Calls {
 impl Calls {
     fn start(locks: Locks) -> Self {
         let stops = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stops);
+        let is_over = Arc::clone(&stops);
         let thread = thread::spawn(move || {
             let mut took = Vec::new();
-            while !told.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 let begun = Instant::now();
                 let _ = locks.status();
                 took.push(begun.elapsed());

@@ -168,7 +168,7 @@ pub async fn quorum_faults(
 ) -> QuorumOutcome {
     let have_clocks = faults.iter().any(|fault| fault.is_of_clocks());
     let mut scene = Scene::start(program, seed, spare, have_clocks).await;
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for primary in (0..3).cycle() {
         for fault in faults {
             scene.all_count().await;
@@ -176,7 +176,7 @@ pub async fn quorum_faults(
             scene.break_by(*fault, primary).await;
             sleep(FAULT).await;
             let pause = scene.ledger.longest_pause(began, QUIET);
-            told.push(QuorumFault { fault: *fault, primary, pause });
+            results.push(QuorumFault { fault: *fault, primary, pause });
             scene.mend(*fault, primary);
         }
         if scene.ledger.guards.load(Ordering::Relaxed) >= guards {
@@ -184,7 +184,7 @@ pub async fn quorum_faults(
         }
     }
     scene.all_count().await;
-    scene.stop(told).await
+    scene.stop(results).await
 }
 
 fn builder() -> LocksBuilder {
@@ -237,11 +237,11 @@ impl Scene {
             for name in 0..NAMES {
                 let (locks, ledger) = (locks.clone(), Arc::clone(&ledger));
                 let dice = Dice::part(seed, (node * NAMES + name) as u64);
-                let tell = {
+                let report = {
                     let ledger = Arc::clone(&ledger);
-                    move |told| ledger.note(told)
+                    move |event| ledger.note(event)
                 };
-                buyers.spawn(async move { buy(locks, name, dice, tell, &ledger.is_over).await });
+                buyers.spawn(async move { buy(locks, name, dice, report, &ledger.is_over).await });
             }
             nodes.push(locks);
         }

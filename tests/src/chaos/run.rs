@@ -216,7 +216,7 @@ impl<'a> Stage<'a> {
 
     /// Ends all faults, and all clients.
     async fn end(&mut self) {
-        self.workers.iter_mut().for_each(Worker::tell_to_stop);
+        self.workers.iter_mut().for_each(Worker::request_stop);
         for mut worker in self.workers.drain(..) {
             if let Err(error) = worker.ended(ENDING).await {
                 self.broken.push(Violation::new(What::Broken, error));

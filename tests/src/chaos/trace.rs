@@ -106,7 +106,7 @@ struct Script {
     before: u64,
     counter: u64,
     /// The tokens in the messages that the script published.
-    told: Vec<u64>,
+    published: Vec<u64>,
 }
 
 impl Script {
@@ -219,7 +219,7 @@ pub(super) struct Step<'a> {
     pub(super) issued: Option<u64>,
     pub(super) above: u64,
     /// The tokens in the messages that the script published.
-    pub(super) told: &'a [u64],
+    pub(super) published: &'a [u64],
 }
 
 impl Step<'_> {
@@ -287,8 +287,9 @@ impl Trace {
         };
         if let Some(name) = begun {
             let args = (2..line.args.len()).map(|index| line.text(index)).collect();
-            let (lines, told, before) = (Vec::new(), Vec::new(), self.counter);
-            self.script = Some(Script { at, name, args, lines, before, counter: before, told });
+            let (lines, published, before) = (Vec::new(), Vec::new(), self.counter);
+            self.script =
+                Some(Script { at, name, args, lines, before, counter: before, published });
         }
         if is_of_transaction || is_deletion {
             self.inside(at, line);
@@ -314,7 +315,7 @@ impl Trace {
         } else if line.is("PUBLISH") {
             let message = line.text(2);
             let token = message.strip_prefix("p ").and_then(|grants| grants.split(' ').next());
-            script.told.extend(token.and_then(|token| token.parse::<u64>().ok()));
+            script.published.extend(token.and_then(|token| token.parse::<u64>().ok()));
         }
         script.lines.extend(found);
     }
@@ -385,7 +386,7 @@ impl Trace {
             held: lines.iter().flat_map(Line::holders).collect(),
             issued: issued(&script),
             above: script.before,
-            told: &script.told,
+            published: &script.published,
         };
         self.skipped += step.aside.len() as u64;
         if !step.aside.is_empty() && !self.skips_allowed {

@@ -59,7 +59,7 @@ impl Worker {
     }
 
     /// Requests the child to stop.
-    pub(super) fn tell_to_stop(&mut self) {
+    pub(super) fn request_stop(&mut self) {
         self.input = None;
     }
 

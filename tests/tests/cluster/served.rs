@@ -62,16 +62,16 @@ async fn waiters_on_each_primary_are_served_in_the_order_in_which_they_came() {
     for primary in 0..3 {
         let key = clustered.key_of(primary, 0);
         let guard = held(&first, &key).await;
-        let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut order) = tokio::sync::mpsc::unbounded_channel();
         let mut waiting = Vec::new();
         for place in 1..=NODES {
-            let (locks, told, key) = (connect(&clustered).await, told.clone(), key.clone());
+            let (locks, sender, key) = (connect(&clustered).await, sender.clone(), key.clone());
             waiting.push(tokio::spawn({
                 let locks = locks.clone();
                 let key = key.clone();
                 async move {
                     let guard = locks.lock(&key).await.expect("granted");
-                    told.send((place, guard.fencing_token())).expect("the test listens");
+                    sender.send((place, guard.fencing_token())).expect("the test listens");
                     release(guard).await;
                 }
             }));

@@ -41,8 +41,8 @@ async fn forty_thousand_holds_that_end_at_once_are_each_told_before_their_deadli
             Instant::now() < deadline
         });
     }
-    let told = waiting.join_all().await;
-    assert_eq!((told.len(), told.iter().filter(|in_time| **in_time).count()), (HOLDS, HOLDS));
+    let results = waiting.join_all().await;
+    assert_eq!((results.len(), results.iter().filter(|in_time| **in_time).count()), (HOLDS, HOLDS));
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,8 +55,8 @@ async fn a_fixed_lease_and_a_wait_end_by_the_paused_clock() {
     assert_eq!(error.kind(), LockErrorKind::Timeout);
     assert_eq!(started.elapsed().as_secs(), HOUR.as_secs() / 2);
     guard.lost().await;
-    let told = started.elapsed();
-    assert!(told < HOUR && told > HOUR - HOUR / 50, "{told:?}");
+    let elapsed = started.elapsed();
+    assert!(elapsed < HOUR && elapsed > HOUR - HOUR / 50, "{elapsed:?}");
     let next = other.lock("key").await.expect("its lease ends");
     let took = started.elapsed();
     assert!(took >= HOUR && took < HOUR + ms(1_000), "{took:?}");

@@ -116,7 +116,7 @@ fn an_acquire_that_ends_without_the_lock_counts_by_its_cause() {
 
 #[test]
 fn each_class_has_its_own_waits_holds_and_ends() {
-    let told = measured(async |a, b| {
+    let rendered = measured(async |a, b| {
         let guard = a.key("key").class("orders").lock().await.expect("free");
         let waiting = tokio::spawn(b.key("key").class("wallet").lock());
         until_waiting(1, &b, "key").await;
@@ -130,7 +130,7 @@ fn each_class_has_its_own_waits_holds_and_ends() {
     });
     let classes = |name: &str| -> Vec<&str> {
         let prefix = format!("lockcore_{name}{{class=\"");
-        let lines = told.lines().filter(|line| !line.ends_with(" 0"));
+        let lines = rendered.lines().filter(|line| !line.ends_with(" 0"));
         let lines = lines.filter_map(|line| line.strip_prefix(&prefix));
         lines.map(|line| line.split('"').next().expect("a class")).collect()
     };
@@ -148,7 +148,7 @@ fn each_class_has_its_own_waits_holds_and_ends() {
 
 #[test]
 fn a_predicted_wait_counts_by_its_error_and_an_early_refusal_by_its_cause() {
-    let told = measured(async |a, _| {
+    let rendered = measured(async |a, _| {
         let early = || a.key("key").class("orders").wait(ms(60_000)).refuse_early(true);
         for _ in 0..100 {
             let guard = early().lock().await.expect("free");
@@ -170,12 +170,12 @@ fn a_predicted_wait_counts_by_its_error_and_an_early_refusal_by_its_cause() {
     });
     let name = |name: &str| format!("lockcore_{name}{{class=\"orders\"}}");
     // Nobody had to wait in the first hundred.
-    assert_eq!(value(&told, &name("wait_prediction_error_seconds_count")), Some(3.0));
+    assert_eq!(value(&rendered, &name("wait_prediction_error_seconds_count")), Some(3.0));
     // Expected: 0, 10 and 20 ms. It used to be a second each.
-    let sum = value(&told, &name("wait_prediction_error_seconds_sum")).expect("it is there");
+    let sum = value(&rendered, &name("wait_prediction_error_seconds_sum")).expect("it is there");
     assert!((-3.1..-2.9).contains(&sum), "{sum}");
     let refused = "lockcore_refused_total{cause=\"wait_too_long\",class=\"orders\"}";
-    assert_eq!(value(&told, refused), Some(1.0), "{told}");
+    assert_eq!(value(&rendered, refused), Some(1.0), "{rendered}");
 }
 
 #[test]
@@ -190,11 +190,13 @@ fn gauges_show_the_waits_and_holds_of_a_class_and_the_oldest_of_each() {
             waits.push(wait);
         }
         tokio::time::sleep(ms(10_500)).await;
-        let told = recorded.render();
-        let [waiting, holding, oldest_wait, oldest_hold] = gauges(&told, "wallet").expect("set");
+        let rendered = recorded.render();
+        let [waiting, holding, oldest_wait, oldest_hold] =
+            gauges(&rendered, "wallet").expect("set");
         assert_eq!([waiting, holding, oldest_hold], [3, 0, 0]);
         assert!((9..=10).contains(&oldest_wait), "{oldest_wait}");
-        let [waiting, holding, oldest_wait, oldest_hold] = gauges(&told, "orders").expect("set");
+        let [waiting, holding, oldest_wait, oldest_hold] =
+            gauges(&rendered, "orders").expect("set");
         assert_eq!([waiting, holding, oldest_wait], [0, 1, 0]);
         assert!((9..=10).contains(&oldest_hold), "{oldest_hold}");
         drop((waits, guard));
@@ -226,10 +228,10 @@ fn is_zero_after(
         for name in ["waiting", "holding", "oldest_wait_seconds", "oldest_hold_seconds"] {
             assert_eq!(of(name), 0.0, "{name}");
         }
-        let told = recorded.render();
-        assert_eq!(value(&told, "lockcore_releasing{namespace=\"shop\"}"), Some(0.0));
+        let rendered = recorded.render();
+        assert_eq!(value(&rendered, "lockcore_releasing{namespace=\"shop\"}"), Some(0.0));
         let connected = "lockcore_connected{connection=\"commands\",namespace=\"shop\"}";
-        assert_eq!(value(&told, connected), Some(f64::from(u8::from(is_connected))));
+        assert_eq!(value(&rendered, connected), Some(f64::from(u8::from(is_connected))));
     });
 }
 
@@ -277,11 +279,11 @@ fn a_gauge_tells_the_round_trip_of_the_last_answer() {
         let delay = Delay::start(server.address(), ms(20));
         let locks = Locks::connect(&format!("redis://{}", delay.address())).await.expect("it runs");
         let guard = locks.lock("key").await.expect("free");
-        let told = async || {
+        let round_trip = async || {
             let name = "lockcore_round_trip_seconds";
             value(&recorded.render(), name).filter(|seconds| *seconds > 0.0)
         };
-        let seconds = eventually_some("it is set", SOON, told).await;
+        let seconds = eventually_some("it is set", SOON, round_trip).await;
         assert!(seconds >= 0.04, "{seconds}");
         drop(guard);
     });
@@ -311,8 +313,9 @@ fn gauges_show_a_lost_connection_and_the_age_of_a_wait_without_one() {
         let locks = Locks::connect(server.url()).await.expect("a node connects");
         let connected = async |is_up: f64| {
             eventually("it is told", SOON, async || {
-                let told = recorded.render();
-                let of = |of| value(&told, &format!("lockcore_connected{{connection=\"{of}\"}}"));
+                let rendered = recorded.render();
+                let of =
+                    |of| value(&rendered, &format!("lockcore_connected{{connection=\"{of}\"}}"));
                 [of("commands"), of("subscription")] == [Some(is_up); 2]
             })
             .await;
@@ -352,7 +355,7 @@ fn renewals_and_losses_are_counted() {
 
 #[test]
 fn a_request_to_a_quorum_and_its_hold_count_once_and_by_their_class() {
-    let told = recorded(true, async |recorded| {
+    let rendered = recorded(true, async |recorded| {
         let stores: Vec<_> = (0..3).map(|_| MemoryStore::new()).collect();
         let on_quorum = || Locks::builder().on_memory_quorum(&stores).expect("three stores");
         let [a, b] = [on_quorum(), on_quorum()];
@@ -373,7 +376,7 @@ fn a_request_to_a_quorum_and_its_hold_count_once_and_by_their_class() {
         recorded.render()
     });
     let of_requests = ["lost_total", "refused_total", "cancelled_total"];
-    let counted: BTreeSet<_> = counted(&told)
+    let counted: BTreeSet<_> = counted(&rendered)
         .into_iter()
         .filter(|line| of_requests.iter().any(|name| line.contains(name)))
         .collect();
@@ -383,10 +386,11 @@ fn a_request_to_a_quorum_and_its_hold_count_once_and_by_their_class() {
         "lockcore_refused_total{cause=\"busy\",class=\"wallet\"} 1",
         "lockcore_refused_total{cause=\"timeout\",class=\"wallet\"} 1",
     ];
-    assert_eq!(counted, BTreeSet::from(expected), "{told}");
+    assert_eq!(counted, BTreeSet::from(expected), "{rendered}");
     for name in ["wait", "hold"] {
-        let of =
-            |class| value(&told, &format!("lockcore_{name}_seconds_count{{class=\"{class}\"}}"));
+        let of = |class| {
+            value(&rendered, &format!("lockcore_{name}_seconds_count{{class=\"{class}\"}}"))
+        };
         assert_eq!([of("orders"), of("wallet"), of("quorum")], [Some(1.0), Some(1.0), None]);
         assert_eq!(of("default"), Some(1.0), "{name}");
     }
@@ -398,16 +402,16 @@ fn each_primary_of_a_quorum_has_its_own_gauges() {
         let locks = Locks::builder().in_memory_quorum(3).expect("3 stores");
         let guard = locks.key("key").class("orders").lock().await.expect("free");
         tokio::time::sleep(ms(1_500)).await;
-        let told = recorded.render();
+        let rendered = recorded.render();
         let of = |primary, name: &str, label: &str| {
-            value(&told, &format!("lockcore_{name}{{{label},primary=\"{primary}\"}}"))
+            value(&rendered, &format!("lockcore_{name}{{{label},primary=\"{primary}\"}}"))
         };
         for primary in 1..=3 {
             assert_eq!(of(primary, "connected", "connection=\"commands\""), Some(1.0));
         }
         assert_eq!(of(1, "holding", "class=\"orders\""), Some(1.0));
         assert_eq!(of(2, "holding", "class=\"quorum\""), Some(1.0));
-        assert_eq!(value(&told, "lockcore_holding{class=\"orders\"}"), None);
+        assert_eq!(value(&rendered, "lockcore_holding{class=\"orders\"}"), None);
         drop(guard);
     });
 }
@@ -440,18 +444,18 @@ fn all_counters_begin_at_0_with_each_cause_that_the_manual_names() {
             }
         }
     }
-    let told = measured(async |a, _| drop(a.key("key").class("orders")));
-    let told: BTreeSet<_> =
-        told.lines().filter(|line| line.contains("_total") && !line.starts_with('#')).collect();
-    assert_eq!(told, expected.iter().map(String::as_str).collect());
-    assert!(told.len() > 20, "{told:?}");
+    let rendered = measured(async |a, _| drop(a.key("key").class("orders")));
+    let counters: BTreeSet<_> =
+        rendered.lines().filter(|line| line.contains("_total") && !line.starts_with('#')).collect();
+    assert_eq!(counters, expected.iter().map(String::as_str).collect());
+    assert!(counters.len() > 20, "{counters:?}");
     // On a quorum, only the classes named by requests.
-    let told = recorded(true, async |recorded| {
+    let rendered = recorded(true, async |recorded| {
         let locks = Locks::builder().in_memory_quorum(3).expect("3 stores");
         locks.key("key").class("orders").lock().await.expect("free").release().await.expect("held");
         recorded.render()
     });
-    assert!(!told.contains("_total{class=\"quorum\""), "{told}");
+    assert!(!rendered.contains("_total{class=\"quorum\""), "{rendered}");
 }
 
 #[test]

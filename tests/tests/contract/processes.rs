@@ -25,15 +25,15 @@ async fn nodes_that_hold_and_wait_are_found_by_host_and_pid(backend: &Backend) {
     if matches!(backend, Backend::Memory(_) | Backend::MemoryQuorum(_)) {
         assert!(idle.processes(&nodes).await.is_empty(), "all are of this process");
     } else {
-        let told = async || idle.processes(&nodes).await.len() == 2;
-        eventually("both are told", SOON, told).await;
-        let told = idle.processes(&nodes).await;
+        let both_found = async || idle.processes(&nodes).await.len() == 2;
+        eventually("both are told", SOON, both_found).await;
+        let processes = idle.processes(&nodes).await;
         let ends = format!(":{}", std::process::id());
         for node in [one.node(), two.node()] {
-            let process = &told[node.as_str()];
+            let process = &processes[node.as_str()];
             assert!(process.ends_with(&ends) && process.len() > ends.len(), "{process}");
         }
-        assert!(!told.contains_key(idle.node().as_str()), "it neither holds nor waits");
+        assert!(!processes.contains_key(idle.node().as_str()), "it neither holds nor waits");
     }
     drop(guard);
     granted(waiting).await.release().await.expect("held until now");
@@ -69,6 +69,6 @@ async fn the_key_of_another_program_is_no_process() {
     redis.ask::<()>(cmd("SET").arg("lock:node:b").arg(b"\xff".as_slice())).await;
     redis.ask::<()>(cmd("SET").arg("lock:node:c").arg("x".repeat(513))).await;
     redis.ask::<()>(cmd("SET").arg("lock:node:d").arg("vm:7")).await;
-    let told = locks.processes(["a", "b", "c", "d", "e"]).await;
-    assert_eq!(told.into_iter().collect::<Vec<_>>(), [("d".to_owned(), "vm:7".to_owned())]);
+    let processes = locks.processes(["a", "b", "c", "d", "e"]).await;
+    assert_eq!(processes.into_iter().collect::<Vec<_>>(), [("d".to_owned(), "vm:7".to_owned())]);
 }

@@ -96,17 +96,17 @@ async fn a_survey_that_is_dropped_at_any_point_reads_its_page_again(backend: &Ba
     let _guards = hold(&locks, (0..100).map(|number| number.to_string())).await;
     for polls in 0..8 {
         let mut survey = locks.survey();
-        let mut told = 0;
+        let mut found = 0;
         let mut page = Box::pin(survey.next_page());
         for _ in 0..polls {
             if let Poll::Ready(page) = poll!(page.as_mut()) {
-                told = page.expect("an answer").map_or(0, |page| page.len());
+                found = page.expect("an answer").map_or(0, |page| page.len());
                 break;
             }
             tokio::task::yield_now().await;
         }
         drop(page);
-        assert_eq!(told + all(&mut survey).await.len(), 100, "after {polls} polls");
+        assert_eq!(found + all(&mut survey).await.len(), 100, "after {polls} polls");
     }
 }
 

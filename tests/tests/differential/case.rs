@@ -50,7 +50,7 @@ struct Case<'a, L: Layout> {
     expected: Vec<Message>,
     tally: &'a mut Tally,
     /// All that has been done, a line each.
-    told: String,
+    history: String,
 }
 
 /// Runs a sequence.
@@ -65,11 +65,12 @@ pub(crate) async fn run<L: Layout>(
     tally: &mut Tally,
 ) -> Result<(), String> {
     world.begin().await;
-    let (lock, random, told) = (LockName::from(LOCK), Random::new(Vec::new()), String::new());
+    let (lock, random, history) = (LockName::from(LOCK), Random::new(Vec::new()), String::new());
     let (seen, members, expected) = (None, Vec::new(), Vec::new());
-    let mut case = Case { layout, world, kind, lock, random, seen, members, expected, tally, told };
+    let mut case =
+        Case { layout, world, kind, lock, random, seen, members, expected, tally, history };
     let result = case.run(choices).await;
-    result.map_err(|difference| format!("after\n{}{difference}", case.told))
+    result.map_err(|difference| format!("after\n{}{difference}", case.history))
 }
 
 impl<L: Layout> Case<'_, L> {
@@ -111,7 +112,7 @@ impl<L: Layout> Case<'_, L> {
             Request { wire: &wire, lock: &self.lock, command: &command, floors, way, connected };
         let answer = self.layout.run(&mut redis, &request).await;
         let after = L::take(&mut redis, &self.lock).await;
-        self.told += &format!("    {:?}: {command:?}\n", wire.node);
+        self.history += &format!("    {:?}: {command:?}\n", wire.node);
         let verdict = judge(self.layout, &request, &before, &after, answer)?;
         self.seen = Some(after);
         match verdict {
@@ -174,23 +175,23 @@ impl<L: Layout> Case<'_, L> {
             0 => {
                 // Past the end of a short lease, now and then.
                 let pause = *self.random.one_of(&[2, 2, 5, 30, 110]);
-                self.told += &format!("    {pause} ms pass\n");
+                self.history += &format!("    {pause} ms pass\n");
                 tokio::time::sleep(Duration::from_millis(pause)).await;
             }
             1 | 2 => {
                 let node = self.random.below(self.world.nodes.len());
                 let id = self.world.nodes[node].wire.node.clone();
                 let is_connected = !self.world.connected.contains(id.as_str());
-                self.told += &format!("    {id:?} is connected: {is_connected}\n");
+                self.history += &format!("    {id:?} is connected: {is_connected}\n");
                 self.world.connect(node, is_connected).await;
             }
             3..6 if self.kind == Kind::Strange => self.act_as_another_program().await,
             3..6 if self.kind == Kind::Damaged => {
-                self.told += "    a part of the keys is lost\n";
+                self.history += "    a part of the keys is lost\n";
                 self.change(|state, random, _| L::damage(state, random)).await;
             }
             _ => {
-                self.told += "    the keys are changed\n";
+                self.history += "    the keys are changed\n";
                 self.change(L::disturb).await;
             }
         }
@@ -215,7 +216,7 @@ impl<L: Layout> Case<'_, L> {
         let seen = L::take(&mut self.world.redis, &self.lock).await;
         for command in L::act_as_another_program(&seen, &self.lock, &mut self.random) {
             let packed = command.get_packed_command();
-            self.told += &format!("    {}\n", packed.escape_ascii());
+            self.history += &format!("    {}\n", packed.escape_ascii());
             let _: redis::Value = self.world.redis.ask(&command).await;
         }
     }

@@ -54,10 +54,10 @@ pub(crate) fn run<L: Layout>(kind: Kind, share: u32) {
     }
     let Tally { commands, undecided, seen } = all;
     let layout = if L::PEERS { "redisson" } else { "queue" };
-    let told = format!(
+    let summary = format!(
         "{layout}, {kind:?}: {commands} commands, {undecided} as something ended, 0 differences\n"
     );
-    let _ = std::io::stderr().write_all(told.as_bytes());
+    let _ = std::io::stderr().write_all(summary.as_bytes());
     assert!(undecided * 10 < commands, "{undecided} of {commands} commands could not be judged");
     let [besides, rare] = L::met(kind);
     let is_missed = |what: &&&str| !seen.contains(**what) && !rare.contains(*what);

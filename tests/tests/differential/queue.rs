@@ -335,9 +335,9 @@ impl Layout for Queue {
         near.settle_end(&mut expected.holds_end_ms, actual.holds_end_ms);
         near.settle_end(&mut expected.swept_until_ms, actual.swept_until_ms);
         // A hold of everything that was reduced has the end of the lock key.
-        for (told_ms, member) in actual.holds.iter() {
+        for (actual_ms, member) in actual.holds.iter() {
             if let Some(mut ends_ms) = expected.holds.get(member) {
-                near.settle(&mut ends_ms, told_ms);
+                near.settle(&mut ends_ms, actual_ms);
                 expected.holds.set(member, ends_ms);
             }
         }

@@ -238,9 +238,9 @@ impl Layout for Redisson {
             }
         }
         // A newcomer's score is built on the rest of the hold.
-        for (told_ms, member) in actual.deadlines.iter() {
+        for (actual_ms, member) in actual.deadlines.iter() {
             if let Some(mut at_ms) = expected.deadlines.get(member) {
-                near.settle(&mut at_ms, told_ms);
+                near.settle(&mut at_ms, actual_ms);
                 expected.deadlines.set(member, at_ms);
             }
         }

@@ -152,9 +152,9 @@ async fn a_grant_whose_message_is_lost_is_told_by_the_next_touch() {
     setup.proxy.freeze(Connections::Subscriptions, Flow::Replies).await;
     release(guard).await;
     assert_eq!(queue(&mut setup.redis, "k").await.len(), 0, "it was handed over");
-    let told = counter(&mut setup.redis).await;
+    let issued = counter(&mut setup.redis).await;
     let guard = granted(waiting).await;
-    assert!(guard.fencing_token().get() >= told, "it may have a new one");
+    assert!(guard.fencing_token().get() >= issued, "it may have a new one");
     assert_eq!(holder(&mut setup.redis, "k").await, members.into_iter().next());
     assert_eq!(far.status().positions_lost, 0);
     release(guard).await;
@@ -170,14 +170,14 @@ async fn a_grant_sent_into_a_subscription_that_breaks_is_told_after_the_reconnec
     setup.proxy.freeze(Connections::Subscriptions, Flow::Replies).await;
     release(guard).await;
     let grantee = holder(&mut setup.redis, "k").await;
-    let told = counter(&mut setup.redis).await;
+    let issued = counter(&mut setup.redis).await;
     setup.proxy.cut_subscriptions().await;
     setup.proxy.thaw();
     // Its own touches come only every 4 s.
     let guard = tokio::time::timeout(Duration::from_millis(3_500), granted(waiting)).await;
     let guard = guard.expect("touched as soon as it is connected again");
     assert_eq!(holder(&mut setup.redis, "k").await, grantee, "the same grant");
-    assert!(guard.fencing_token().get() >= told, "it may have a new token");
+    assert!(guard.fencing_token().get() >= issued, "it may have a new token");
     release(guard).await;
 }
 
@@ -185,7 +185,7 @@ async fn a_grant_sent_into_a_subscription_that_breaks_is_told_after_the_reconnec
 #[test]
 fn a_status_is_told_however_often_it_is_asked_for_while_connections_break() {
     const CUTS: usize = 10;
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     // If threads block each other, none of them could end the test.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -212,7 +212,7 @@ fn a_status_is_told_however_often_it_is_asked_for_while_connections_break() {
                 looker.join().expect("no panic");
             }
         });
-        tell.send(()).expect("the test waits");
+        sender.send(()).expect("the test waits");
     });
-    told.recv_timeout(3 * SOON).expect("no look blocks a change, nor the other way round");
+    receiver.recv_timeout(3 * SOON).expect("no look blocks a change, nor the other way round");
 }

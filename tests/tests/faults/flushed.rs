@@ -65,7 +65,7 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
 
 /// Returns a hold that its node learned of by a message. A touch reports it, too, but that reply
 /// stays in flight.
-async fn told_late_of_the_hold(setup: &mut Setup, locks: &Locks) -> (Fault, LockGuard) {
+async fn hold_reported_late(setup: &mut Setup, locks: &Locks) -> (Fault, LockGuard) {
     let near = setup.direct().await;
     let before = held(&near, "k", LONG).await;
     // Its claim is 2 s, its touch period 0.8 s.
@@ -82,7 +82,7 @@ async fn told_late_of_the_hold(setup: &mut Setup, locks: &Locks) -> (Fault, Lock
 async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on_the_way_does() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let (touch, guard) = told_late_of_the_hold(&mut setup, &locks).await;
+    let (touch, guard) = hold_reported_late(&mut setup, &locks).await;
     let member = holder(&mut setup.redis, "k").await;
     // The release must be sent a second time, with its source: everything else could overtake it.
     setup.redis.flush_scripts().await;
@@ -109,7 +109,7 @@ async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on
 async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_leave_past_its_release() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let (touch, guard) = told_late_of_the_hold(&mut setup, &locks).await;
+    let (touch, guard) = hold_reported_late(&mut setup, &locks).await;
     let member = holder(&mut setup.redis, "k").await;
     // The release must be sent a second time, with its source; a leave sent later would run at
     // once.

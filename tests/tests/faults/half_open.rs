@@ -82,11 +82,11 @@ async fn a_holder_cut_off_is_uncertain_and_then_lost_before_its_deadline() {
     let deadline = guard.deadline();
     assert!(Instant::now() < deadline, "uncertain only when it was lost");
     soon("the loss", guard.lost()).await;
-    let told = Instant::now();
+    let lost_at = Instant::now();
     assert!(token.is_cancelled() && guard.is_lost());
     assert_eq!(guard.state(), HoldState::Lost);
-    assert!(told < deadline + SLACK / 4, "told {:?} late", told - deadline);
-    assert!(told + Duration::from_millis(50) > deadline, "told {:?} early", deadline - told);
+    assert!(lost_at < deadline + SLACK / 4, "told {:?} late", lost_at - deadline);
+    assert!(lost_at + Duration::from_millis(50) > deadline, "told {:?} early", deadline - lost_at);
     setup.proxy.thaw();
     let error = soon("the release", guard.release()).await.expect_err("it is lost");
     assert_eq!(error.kind(), LockErrorKind::Lost);

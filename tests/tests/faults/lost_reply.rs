@@ -22,12 +22,12 @@ async fn an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated()
     let waiting = tokio::spawn(locks.lock("k"));
     soon("the fault", fault.struck()).await;
     let granted_to = holder(&mut setup.redis, "k").await;
-    let told = counter(&mut setup.redis).await;
+    let issued = counter(&mut setup.redis).await;
     assert!(granted_to.is_some(), "the script has run");
     setup.proxy.accept();
     let guard = granted(waiting).await;
     // A lock's token is stored nowhere: a client that repeats the request gets a new token.
-    assert!(guard.fencing_token().get() > told);
+    assert!(guard.fencing_token().get() > issued);
     assert_eq!(holder(&mut setup.redis, "k").await, granted_to);
     assert_eq!(queue(&mut setup.redis, "k").await, Vec::<String>::new(), "nor does it wait");
     release(guard).await;
@@ -86,13 +86,13 @@ async fn a_grant_told_only_in_a_lost_reply_is_told_again() {
     setup.proxy.refuse().await;
     let releasing = tokio::spawn(guard.release());
     soon("the fault", fault.struck()).await;
-    let told = counter(&mut setup.redis).await;
+    let issued = counter(&mut setup.redis).await;
     let grantee = holder(&mut setup.redis, "k").await;
     setup.proxy.accept();
     let _ = soon("an answer", releasing).await.expect("no panic");
     let guard = tokio::time::timeout(Duration::from_millis(3_500), granted(waiting)).await;
     let guard = guard.expect("told on reconnecting, not by a touch of every 4 s");
-    assert!(guard.fencing_token().get() > told, "a new token");
+    assert!(guard.fencing_token().get() > issued, "a new token");
     assert_eq!(holder(&mut setup.redis, "k").await, grantee, "of the same hold");
     release(guard).await;
 }

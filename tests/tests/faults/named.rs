@@ -64,8 +64,8 @@ async fn a_node_is_logged_once_when_it_connects_with_its_process() {
     let (log, _here) = Log::listen();
     let locks = soon("a connection", Locks::connect(server.url())).await.expect("accepted");
     let (node, pid) = (locks.node().to_string(), format!(":{}", std::process::id()));
-    let told: Vec<_> = log.lines().into_iter().filter(|(_, line)| line.contains(&node)).collect();
-    let [(Level::INFO, line)] = &told[..] else { panic!("{told:?}") };
+    let logged: Vec<_> = log.lines().into_iter().filter(|(_, line)| line.contains(&node)).collect();
+    let [(Level::INFO, line)] = &logged[..] else { panic!("{logged:?}") };
     for part in ["connected to Redis", &pid, &server.address().to_string()] {
         assert!(line.contains(part), "no {part}: {line}");
     }

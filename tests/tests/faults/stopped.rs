@@ -40,7 +40,7 @@ async fn a_stopped_waiter_is_overtaken_after_its_claim_and_waits_on_when_continu
     let before = guard.fencing_token().get();
     release(guard).await;
     assert!(child.granted("a").await > before);
-    child.tell("status");
+    child.send("status");
     assert_eq!(child.answer("status").await, "0 1 1", "waiting, holding, positions lost");
 }
 
@@ -59,8 +59,8 @@ async fn a_stopped_holder_knows_its_loss_at_once_when_continued_and_harms_nobody
     assert!(file.write(guard.fencing_token().get()));
 
     // The line is written while the child is stopped, so that it is processed first.
-    child.tell("state a");
-    child.tell("release a");
+    child.send("state a");
+    child.send("release a");
     signal::resume(child.pid());
     assert_eq!(child.answer("state a").await, "Lost");
     assert_eq!(child.answer("released a").await, "Lost");

@@ -42,9 +42,9 @@ async fn the_end_of_an_outage_is_in_the_log_with_its_length() {
     let locks = setup.through().await;
     setup.proxy.cut_all().await;
     eventually("it is told", SOON, async || {
-        let told = log.lines();
+        let lines = log.lines();
         ["connected to Redis again", "subscribed to Redis again"].iter().all(|words| {
-            told.iter().any(|(level, line)| {
+            lines.iter().any(|(level, line)| {
                 let has = |text: &str| line.contains(text);
                 *level == Level::INFO && has(words) && has("after=") && has("server=")
             })

@@ -50,7 +50,7 @@ async fn twenty_idle_waiters_of_one_process_cost_one_touch_a_period() {
     let touches = ran.calls("evalsha");
     assert!((1..=TOUCHES + periods).contains(&touches), "{touches} scripts");
     assert_eq!(ran.calls("psetex"), touches, "one touch is for all: {ran:?}");
-    let (told, other): (Vec<String>, Vec<String>) = lines
+    let (node_keys, other): (Vec<String>, Vec<String>) = lines
         .iter()
         .filter(|line| matches!(line.source, Source::Client(_)))
         .filter(|line| !["EVALSHA", "PING", "INFO"].iter().any(|expected| line.is(expected)))
@@ -58,7 +58,7 @@ async fn twenty_idle_waiters_of_one_process_cost_one_touch_a_period() {
         .partition(|text| text.starts_with("lock:node:"));
     assert!(other.is_empty(), "neither touch nor ping: {other:?}");
     // Both nodes say in which process they run, every 20 s.
-    assert!(told.len() as u64 <= 2 * (1 + periods), "{told:?}");
+    assert!(node_keys.len() as u64 <= 2 * (1 + periods), "{node_keys:?}");
     // There are four connections, each with a PING at most every 5 s.
     assert!(ran.calls("ping") <= 4 * (2 + periods), "{} pings", ran.calls("ping"));
 

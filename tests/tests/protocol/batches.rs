@@ -101,10 +101,10 @@ async fn a_release_grants_the_members_of_one_node_at_the_head_as_one_hold_with_a
             assert_eq!((grant.token.get(), grant.left_ms), (first, 10_000));
         } else {
             let heard = b.heard().await;
-            let [Event::GrantedBatch { token, left_ms, numbers: told }] = &heard[..] else {
+            let [Event::GrantedBatch { token, left_ms, numbers: listed }] = &heard[..] else {
                 panic!("{heard:?}")
             };
-            assert_eq!((token.get(), *left_ms, told), (first, 10_000, &numbers(&members)));
+            assert_eq!((token.get(), *left_ms, listed), (first, 10_000, &numbers(&members)));
         }
         bench.everything_expires().await;
     }
@@ -163,10 +163,13 @@ async fn a_member_of_a_batch_that_asks_again_or_touches_is_told_of_the_batch_by_
     let before = bench.counter().await;
     let reply = b.wait(&members[1]).await;
     assert_eq!(reply.outcome, Acquired::Granted);
-    let told = grant(&reply);
-    assert_eq!((told.member.clone(), &told.batch), (members[0].clone(), &numbers(&members)));
-    assert!(told.token.get() > before);
-    assert_eq!(bench.counter().await, told.token.get() + 2);
+    let reported = grant(&reply);
+    assert_eq!(
+        (reported.member.clone(), &reported.batch),
+        (members[0].clone(), &numbers(&members))
+    );
+    assert!(reported.token.get() > before);
+    assert_eq!(bench.counter().await, reported.token.get() + 2);
     // All of them at once are reported once, even with a newcomer between them.
     let later = b.in_batch(8, 30_000);
     let reply = b.wait_all(&[&members[2], &later, &members[0]]).await;
@@ -207,9 +210,9 @@ async fn a_batch_is_renewed_confirmed_and_released_by_the_name_of_its_first(mut 
     let before = bench.counter().await;
     let reply = b.confirm(&members[0]).await;
     assert_eq!(reply.outcome, [Renewed::Held]);
-    let told = grant(&reply);
-    assert!(told.token.get() > before && told.batch == numbers(&members));
-    assert_eq!(bench.counter().await, told.token.get() + 2);
+    let reported = grant(&reply);
+    assert!(reported.token.get() > before && reported.batch == numbers(&members));
+    assert_eq!(bench.counter().await, reported.token.get() + 2);
     assert_eq!(bench.batch().await, numbers(&members));
     assert_eq!(b.release(&members[1]).await.outcome, Released::NotHeld);
     assert_eq!(b.release(&members[0]).await.outcome, Released::Released);

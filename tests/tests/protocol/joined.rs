@@ -257,8 +257,8 @@ async fn those_that_fit_together_are_granted_under_one_token_up_to_the_first_tha
     let reply = a.wait_all(&all(&asking)).await;
     let granted = Acquired::Granted;
     assert_eq!(reply.outcome, [granted, granted, queued(0), queued(1)]);
-    let told: Vec<_> = reply.grants.iter().map(|told| (&told.member, told.left_ms)).collect();
-    assert_eq!(told, [(&asking[0], 30_000), (&asking[1], 30_000)]);
+    let grants: Vec<_> = reply.grants.iter().map(|grant| (&grant.member, grant.left_ms)).collect();
+    assert_eq!(grants, [(&asking[0], 30_000), (&asking[1], 30_000)]);
     assert_eq!(reply.grants[0].token, reply.grants[1].token);
     bench.assert_held(&[&asking[0], &asking[1]]).await;
     assert_eq!(bench.queue().await, asking[2..]);

@@ -121,7 +121,7 @@ async fn a_hold_without_an_end_gets_the_lease_of_the_one_that_asks_and_a_jvm_s_t
         for is_touch in [false, true] {
             bench.jvm_holds(holder, None).await;
             let member = a.member(lease_ms);
-            let told = match is_touch {
+            let reported_ms = match is_touch {
                 false => {
                     let reply = a.try_now(&member).await;
                     assert_eq!(reply.outcome, Acquired::Busy);
@@ -129,7 +129,7 @@ async fn a_hold_without_an_end_gets_the_lease_of_the_one_that_asks_and_a_jvm_s_t
                 }
                 true => left_ms(&a.touch(&[&member, &a.member(50_000)]).await),
             };
-            assert_eq!(told, expected_ms, "{holder}, {lease_ms} ms, touch: {is_touch}");
+            assert_eq!(reported_ms, expected_ms, "{holder}, {lease_ms} ms, touch: {is_touch}");
             let (state, now_ms) = bench.state().await;
             let (_, ends_ms) = state.hold(now_ms).expect("it is held");
             let left_ms = ends_ms.expect("it has an end") - now_ms;
@@ -148,8 +148,8 @@ async fn an_inspection_shows_jvms_by_their_scores(mut bench: Bench) {
     let expected = [Party::from(&ours), Party::from(JVM)];
     let scores = [state.alive.get(&expected[0]), state.deadlines.get(&expected[1])];
     let seen = a.inspect().await;
-    let told: Vec<_> = seen.waiters.iter().map(|(party, _)| party.clone()).collect();
-    assert_eq!(told, expected);
+    let waiters: Vec<_> = seen.waiters.iter().map(|(party, _)| party.clone()).collect();
+    assert_eq!(waiters, expected);
     assert_eq!([Some(seen.waiters[0].1), Some(seen.waiters[1].1)], scores);
 }
 

@@ -7,6 +7,7 @@ mod batches;
 mod bench;
 mod function;
 mod node;
+mod notified;
 mod parts;
 mod skipped;
 mod state;
@@ -40,7 +41,6 @@ mod strange;
 mod taking;
 mod thrown_out;
 mod token;
-mod told;
 mod tombstone;
 mod waiting;
 

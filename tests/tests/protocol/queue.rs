@@ -384,7 +384,7 @@ async fn an_inspection_of_parts_tells_their_weights_and_the_token_that_they_shar
     let ghost = a.queue(30_000).await;
     bench.end_patience(&ghost).await;
     let seen = a.inspect().await;
-    let told: Vec<_> = seen.holds.iter().map(|hold| (hold.party.ours(), hold.weight)).collect();
-    assert_eq!(told, [(Some(&permits), 3), (Some(&lock), 1)], "the first to end comes first");
+    let holds: Vec<_> = seen.holds.iter().map(|hold| (hold.party.ours(), hold.weight)).collect();
+    assert_eq!(holds, [(Some(&permits), 3), (Some(&lock), 1)], "the first to end comes first");
     assert_eq!((seen.token, seen.waiters[0].1), (Some(token), 0));
 }

@@ -56,9 +56,9 @@ async fn an_acquire_of_a_part_that_is_repeated_tells_the_same_hold_and_the_same_
         let first = a.wait(&member).await;
         let again = a.wait(&member).await;
         let touched = a.touch(&[&member]).await;
-        for told in [grant(&again), grant(&touched)] {
-            assert_eq!((&told.member, told.token), (&member, grant(&first).token));
-            assert!((29_000..=30_000).contains(&told.left_ms), "{told:?}");
+        for reported in [grant(&again), grant(&touched)] {
+            assert_eq!((&reported.member, reported.token), (&member, grant(&first).token));
+            assert!((29_000..=30_000).contains(&reported.left_ms), "{reported:?}");
         }
         assert_eq!(bench.parts().await.len(), 1);
         assert_eq!(bench.shared().await, (demand.weight(), grant(&first).token.get()));

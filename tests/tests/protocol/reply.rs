@@ -25,13 +25,13 @@ async fn a_grant_in_a_lost_answer_is_told_again_to_whoever_asks_for_the_member(m
     let a = bench.node().await;
     let first = a.hold(30_000).await;
     let second = a.queue(30_000).await;
-    let told = a.release(&first).await;
-    assert_eq!((told.outcome, &grant(&told).member), (Released::Released, &second));
+    let released = a.release(&first).await;
+    assert_eq!((released.outcome, &grant(&released).member), (Released::Released, &second));
     assert_eq!(a.release(&first).await.outcome, Released::NotHeld);
     let touched = a.touch(&[&second]).await;
     assert_eq!(touched.outcome.members, [Presence::Holding]);
     assert_eq!(grant(&touched).member, second);
-    assert!(grant(&touched).token >= grant(&told).token);
+    assert!(grant(&touched).token >= grant(&released).token);
 }
 
 // Finding 17 b.
@@ -39,10 +39,10 @@ async fn a_release_that_is_repeated_tells_the_grant_again(mut bench: Bench) {
     let a = bench.node().await;
     let first = a.hold(30_000).await;
     let second = a.queue(30_000).await;
-    let told = a.release(&first).await;
+    let released = a.release(&first).await;
     let again = a.release(&first).await;
     assert_eq!((grant(&again).member.clone(), again.outcome), (second, Released::NotHeld));
-    assert_eq!(grant(&told).token, grant(&again).token);
+    assert_eq!(grant(&released).token, grant(&again).token);
 }
 
 // Finding 17 c.
@@ -94,12 +94,12 @@ async fn every_reply_tells_the_grant_of_the_calling_node(mut bench: Bench) {
     let released = a.release(&unknown).await;
     let left = a.leave(&unknown).await;
     assert_eq!(renewed.outcome, [Renewed::NotHeld]);
-    for (told, end_ms) in [
+    for (reported, end_ms) in [
         (grant(&renewed), left_ms(&renewed)),
         (grant(&released), left_ms(&released)),
         (grant(&left), left_ms(&left)),
     ] {
-        assert_eq!((&told.member, told.token, told.left_ms), (&member, token, end_ms));
+        assert_eq!((&reported.member, reported.token, reported.left_ms), (&member, token, end_ms));
         assert!((29_000..=30_000).contains(&end_ms), "{end_ms}");
     }
 }
@@ -112,9 +112,9 @@ async fn a_confirmation_tells_the_token_and_the_full_lease(mut bench: Bench) {
         let confirmed = a.confirm(&member).await;
         assert_eq!(confirmed.outcome, [Renewed::Held]);
         assert_eq!((&grant(&confirmed).member, grant(&confirmed).left_ms), (&member, 30_000));
-        let (first, told) = (grant(&granted).token, grant(&confirmed).token);
-        assert_eq!(first == told, demand == Demand::READ, "reads have one, a lock gets a new one");
-        assert!(first <= told);
+        let (first, later) = (grant(&granted).token, grant(&confirmed).token);
+        assert_eq!(first == later, demand == Demand::READ, "reads have one, a lock gets a new one");
+        assert!(first <= later);
         a.release(&member).await;
         assert_eq!(a.confirm(&member).await.outcome, [Renewed::NotHeld]);
     }

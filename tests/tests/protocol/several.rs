@@ -179,7 +179,7 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself(mut bench: Bench)
     for number in [0, 1, 2, 6, 8] {
         let reply = renewed(&each[number]);
         assert_eq!(reply.outcome, [Renewed::Held], "{number}");
-        assert!(reply.now_us.is_some_and(|told| told <= now_us && told + 20_000_000 > now_us));
+        assert!(reply.now_us.is_some_and(|at_us| at_us <= now_us && at_us + 20_000_000 > now_us));
         assert!(reply.grants.is_empty());
     }
     for (number, least) in [(0, 29_000), (1, 89_000), (2, 89_000), (6, 89_000), (8, 29_000)] {

@@ -152,11 +152,11 @@ async fn no_answer_to_another_request_grants_renews_or_ends_anything(mut bench: 
             }
         };
         for grant in grants(&read) {
-            let is_told = |told: &&Grant| {
-                let left_ms = grant.left_ms.min(told.left_ms);
-                *grant == Grant { left_ms, ..(*told).clone() }
+            let is_reported = |other: &&Grant| {
+                let left_ms = grant.left_ms.min(other.left_ms);
+                *grant == Grant { left_ms, ..(*other).clone() }
             };
-            assert!(grants(&own).iter().any(is_told), "{grant:?}, not of {own:?}: {what}");
+            assert!(grants(&own).iter().any(is_reported), "{grant:?}, not of {own:?}: {what}");
         }
         let is_repeated = first(of) == first(by);
         for answer in read.iter().flatten().filter(|_| !is_repeated) {

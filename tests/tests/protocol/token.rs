@@ -120,12 +120,12 @@ async fn no_token_is_below_what_the_node_has_seen(mut bench: Bench) {
         let holder = a.hold(30_000).await;
         let waiting = next.queue(30_000).await;
         a.set_seen(ahead(minutes));
-        let told = a.release(&holder).await;
+        let released = a.release(&holder).await;
         assert_eq!(bench.holder().await, Some(waiting.clone()));
         let expected = vec![ahead(minutes) + 1];
         let tokens: Vec<u64> = match minutes {
             2 => b.heard().await.iter().map(crate::asking::token_of).collect(),
-            _ => told.grants.iter().map(|grant| grant.token.get()).collect(),
+            _ => released.grants.iter().map(|grant| grant.token.get()).collect(),
         };
         assert_eq!(tokens, expected);
         next.release(&waiting).await;

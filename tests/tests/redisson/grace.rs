@@ -24,7 +24,7 @@ async fn a_thread_that_is_not_subscribed_yet_keeps_its_position_behind_a_ghost_o
     // The one subscription goes to a thread that waits for another lock.
     let other = locks.lock("other").await.expect("free");
     let busy = jvm.member("busy").await;
-    jvm.tell("lock busy other");
+    jvm.send("lock busy other");
     bench.until_heard("other", &busy).await;
     release(guard).await;
     // The test is about this time: the ghost has been told to come for most of its grace.
@@ -42,7 +42,7 @@ async fn a_thread_that_is_not_subscribed_yet_keeps_its_position_behind_a_ghost_o
     assert_eq!(jvm.end("lock", "busy").await, "ok");
     assert_eq!(jvm.end("lock", "late").await, "ok");
     assert!(!waiting.is_finished());
-    jvm.tell("unlock busy other");
+    jvm.send("unlock busy other");
     assert_eq!(jvm.end("unlock", "busy").await, "ok");
     assert_eq!(jvm.run("unlock", "late", "").await, "ok");
     release(granted(waiting).await).await;

@@ -68,13 +68,13 @@ impl Jvm {
     }
 
     /// Sends it a line.
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("the JVM reads");
     }
 
     /// Tells `thread` to do something with the lock, and returns at once.
     pub(crate) fn begin(&mut self, what: &str, thread: &str, more: &str) {
-        self.tell(&format!("{what} {thread} {KEY} {more}"));
+        self.send(&format!("{what} {thread} {KEY} {more}"));
     }
 
     /// Waits for the end of a begun action; returns its outcome.

@@ -240,8 +240,8 @@ async fn the_line_in_the_manual_has_every_command_of_the_scripts() {
             |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
         for word in script.source.split('\'').filter(is_word) {
             // The others are options of commands.
-            let told: Vec<Value> = redis.ask(cmd("COMMAND").arg("INFO").arg(word)).await;
-            if told != [Value::Nil] && !is_allowed(&word.to_lowercase()) {
+            let info: Vec<Value> = redis.ask(cmd("COMMAND").arg("INFO").arg(word)).await;
+            if info != [Value::Nil] && !is_allowed(&word.to_lowercase()) {
                 missing.insert(word);
             }
         }

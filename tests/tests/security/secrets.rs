@@ -109,8 +109,8 @@ async fn without_redaction_names_are_shown_and_passwords_still_not() {
     for event in
         ["queued", "granted", "renewed", "released", "cancelled", "refused", "the hold is lost"]
     {
-        let told = text.lines().any(|line| line.contains(event) && line.contains(SECRET));
-        assert!(told, "no event {event:?} with the name in\n{text}");
+        let is_logged = text.lines().any(|line| line.contains(event) && line.contains(SECRET));
+        assert!(is_logged, "no event {event:?} with the name in\n{text}");
     }
     assert!(text.contains("span acquire"), "{text}");
 }

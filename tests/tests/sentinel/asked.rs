@@ -101,8 +101,9 @@ async fn the_error_where_no_sentinel_answers_names_the_step_for_each() {
     let builder = Locks::builder().connect_timeout(Duration::from_millis(200));
     let error = soon("a refusal", builder.connect(sentinels)).await.expect_err("silent");
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
-    let told = format!("{}: no connection in time: the login was not complete", silent.address());
-    assert!(error.to_string().contains(&told), "{error}");
+    let expected =
+        format!("{}: no connection in time: the login was not complete", silent.address());
+    assert!(error.to_string().contains(&expected), "{error}");
 }
 
 // H3: this one may be the one that was cut off.
@@ -113,8 +114,8 @@ async fn one_of_three_sentinels_is_not_believed_at_first() {
     let only = naming(&server, 1).await;
     let error = connect(&url(&[&silent, &only, &silent])).await.expect_err("refused");
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
-    let told = "1 of 3 sentinels replied, the first lookup needs 2";
-    assert!(error.to_string().contains(told), "{error}");
+    let expected = "1 of 3 sentinels replied, the first lookup needs 2";
+    assert!(error.to_string().contains(expected), "{error}");
 }
 
 /// The number of connections of locks on a server.
@@ -201,9 +202,9 @@ async fn a_node_follows_its_sentinels_though_the_old_primary_still_answers() {
     let new = RedisServer::start();
     let ports = [old.port(), new.port()];
     let at = Arc::new(AtomicUsize::new(0));
-    let told = Arc::clone(&at);
+    let current = Arc::clone(&at);
     let sentinel = FakeServer::start(move |words| {
-        let at = told.load(Ordering::Relaxed);
+        let at = current.load(Ordering::Relaxed);
         master(words, ports[at], at as u64)
     })
     .await;

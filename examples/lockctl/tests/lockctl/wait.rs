@@ -99,12 +99,12 @@ async fn on_a_terminal_the_position_and_the_holder_are_shown_and_cleared() {
     let shown = tokio::task::spawn_blocking(move || {
         let mut shown = Vec::new();
         let mut chunk = [0; 1024];
-        let mut told = false;
+        let mut is_shown = false;
         while let Ok(length @ 1..) = terminal.read(&mut chunk) {
             shown.extend_from_slice(&chunk[..length]);
             let text = String::from_utf8_lossy(&shown);
-            if !told && text.contains("position 1 of 1, held by web-1:812, lease ") {
-                told = true;
+            if !is_shown && text.contains("position 1 of 1, held by web-1:812, lease ") {
+                is_shown = true;
                 signal::terminate(holder_id);
             }
         }

@@ -9,9 +9,9 @@ use lock_axum::{Keys, Lockable, Locked};
 use crate::office::{self, Office};
 use crate::order::Order;
 use crate::problem;
+use crate::progress::Progress;
 use crate::sale;
 use crate::seat::SeatId;
-use crate::told::Told;
 
 /// A request to buy a seat: the seat from the path, and the order from the body.
 pub(crate) struct Purchase {
@@ -40,7 +40,7 @@ impl Lockable for Purchase {
 /// and a disconnect does not stop it.
 pub(crate) async fn buy(
     State(office): State<Office>,
-    Extension(told): Extension<Told>,
+    Extension(progress): Extension<Progress>,
     request: Request,
 ) -> Result<Response, Response> {
     let purchase = tokio::select! {
@@ -48,7 +48,7 @@ pub(crate) async fn buy(
         turn = <Locked<Purchase>>::from_request(request, &office) => {
             turn.map_err(IntoResponse::into_response)?
         }
-        gone = told.gone() => return Err(gone),
+        gone = progress.gone() => return Err(gone),
     };
     let seat = purchase.seat.0;
     let order = purchase.order.clone();
@@ -75,7 +75,7 @@ pub(crate) async fn stir(
     next: Next,
 ) -> Response {
     let _stirring = office.board.stirring(seat.0);
-    let (told, _buyer) = Told::new();
-    request.extensions_mut().insert(told);
+    let (progress, _buyer) = Progress::new();
+    request.extensions_mut().insert(progress);
     next.run(request).await
 }

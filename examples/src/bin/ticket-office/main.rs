@@ -15,6 +15,7 @@ mod office;
 mod order;
 mod page;
 mod problem;
+mod progress;
 mod repeats;
 mod routes;
 mod sale;
@@ -24,7 +25,6 @@ mod seats;
 mod shutdown;
 mod start;
 mod status;
-mod told;
 mod waiting;
 
 use std::process::ExitCode;

@@ -153,7 +153,7 @@ function press(seat) {
   if (buyer === "") {
     $("buyer").focus();
   } else if (underway >= MOST_AT_ONCE) {
-    tell("bad", `At most ${MOST_AT_ONCE} purchases at once from a page: wait until one is complete.`);
+    announce("bad", `At most ${MOST_AT_ONCE} purchases at once from a page: wait until one is complete.`);
   } else {
     buy(seat, buyer);
   }
@@ -171,13 +171,13 @@ async function buy(seat, buyer) {
     seat.order = null;
     if (outcome === "ticket") {
       const waited = (data.waited_ms / 1000).toFixed(1);
-      tell("good", `Seat ${data.seat} is yours, ${data.buyer}. You waited ${waited} s; fencing token ${data.token}.`);
+      announce("good", `Seat ${data.seat} is yours, ${data.buyer}. You waited ${waited} s; fencing token ${data.token}.`);
     } else {
-      tell("bad", words(seat.number, data));
+      announce("bad", words(seat.number, data));
     }
   } catch (error) {
     const left = error.name === "AbortError";
-    tell(left ? "" : "bad", left
+    announce(left ? "" : "bad", left
       ? `You left the queue for seat ${seat.number}.`
       : `The office did not respond. Check seat ${seat.number} before you try again.`);
   } finally {
@@ -268,7 +268,7 @@ function words(number, problem) {
   }
 }
 
-function tell(kind, text) {
+function announce(kind, text) {
   const entry = item(text, kind);
   $("news").querySelector(".none")?.remove();
   $("news").prepend(entry);

@@ -30,11 +30,11 @@ pub(crate) fn routes(office: Office, once: IdempotencyLayer, end: CancellationTo
         .route_layer(scope)
         .route_layer(once.clone())
         .route_layer(from_fn_with_state(office.clone(), buying::stir));
-    let telling = Router::new()
+    let with_events = Router::new()
         .route("/seats/{id}/buy/events", post(waiting::buy))
         .route_layer(once)
-        .route_layer(from_fn(waiting::tell));
-    let buying = buying.merge(telling).layer(DefaultBodyLimit::max(MAX_BYTES));
+        .route_layer(from_fn(waiting::send_events));
+    let buying = buying.merge(with_events).layer(DefaultBodyLimit::max(MAX_BYTES));
     let routes = Router::new()
         .route("/", get(page::html))
         .route("/page.css", get(page::css))

@@ -31,8 +31,8 @@ use crate::events::ALIVE;
 use crate::office::{self, Office};
 use crate::order::Order;
 use crate::problem::{self, Problem};
+use crate::progress::{Place, Progress, Stage};
 use crate::sale::{self, Ticket};
-use crate::told::{Place, Stage, Told};
 
 /// A buyer who waits for the lock of a seat. Dropping it leaves the queue and updates the board.
 struct Waiting {
@@ -44,7 +44,7 @@ struct Waiting {
     /// until the buyer is queued.
     ahead: Option<u64>,
     /// When the server last reported the position. Only later polls of the queue are used.
-    told: Instant,
+    reported_at: Instant,
     seat: u32,
     order: Order,
     office: Office,
@@ -54,9 +54,9 @@ struct Waiting {
 /// A middleware around [`buy`]. Turns the response into a stream of events: the stages of the
 /// purchase, and at the end the response itself. A response before the purchase has begun, such as
 /// to a bad order, is returned unchanged.
-pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
-    let (told, mut stages) = Told::new();
-    request.extensions_mut().insert(told);
+pub(crate) async fn send_events(mut request: Request, next: Next) -> Response {
+    let (progress, mut stages) = Progress::new();
+    request.extensions_mut().insert(progress);
     let mut answer = Box::pin(next.run(request));
     tokio::select! {
         biased;
@@ -66,7 +66,7 @@ pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
     stages.mark_changed(); // a later stage may already be set, which has an event
     let events = stream::unfold(Some((stages, answer)), async |purchase| {
         let (mut stages, mut answer) = purchase?;
-        let told = async {
+        let next_stage = async {
             while let Ok(()) = stages.changed().await {
                 if let Some(event) = event(&stages.borrow_and_update()) {
                     return event;
@@ -76,7 +76,7 @@ pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
         };
         tokio::select! {
             biased;
-            event = told => Some((event, Some((stages, answer)))),
+            event = next_stage => Some((event, Some((stages, answer)))),
             answer = &mut answer => {
                 let event = if answer.status().is_success() { "ticket" } else { "problem" };
                 let data = problem::body_of(answer).await;
@@ -104,25 +104,25 @@ fn event(stage: &Stage) -> Option<Result<Event, axum::Error>> {
 /// and sells the seat.
 pub(crate) async fn buy(
     State(office): State<Office>,
-    Extension(told): Extension<Told>,
+    Extension(progress): Extension<Progress>,
     purchase: Purchase,
 ) -> Response {
-    told.tell(Stage::Begun);
+    progress.report(Stage::Begun);
     yield_now().await; // the events begin, also if the first one is a refusal
     let mut waiting = Waiting::new(office, purchase);
     let guard = loop {
         let step = tokio::select! {
             biased;
             step = waiting.next() => step,
-            gone = told.gone() => return gone,
+            gone = progress.gone() => return gone,
         };
         match step {
-            Ok(Step::Place(place)) => told.tell(Stage::Waiting(place)),
+            Ok(Step::Place(place)) => progress.report(Stage::Waiting(place)),
             Ok(Step::Turn(guard)) => break guard,
             Err(refused) => return refused,
         }
     };
-    told.tell(Stage::Paying(guard.fencing_token()));
+    progress.report(Stage::Paying(guard.fencing_token()));
     match waiting.pay(guard).await.expect("a sale does not panic") {
         Ok(ticket) => Json(ticket).into_response(),
         Err(problem) => problem.into_response(),
@@ -147,7 +147,7 @@ impl Waiting {
             acquire,
             queue: office.board.queue(seat),
             ahead: None,
-            told: Instant::now(),
+            reported_at: Instant::now(),
             seat,
             order,
             office,
@@ -167,13 +167,13 @@ impl Waiting {
                 }
                 Ok(()) = self.places.changed() => {
                     self.ahead = *self.places.borrow_and_update();
-                    self.told = Instant::now();
+                    self.reported_at = Instant::now();
                     // This buyer is queued now, so the board must poll again.
                     self.office.board.stir(self.seat);
                 }
                 () = changed(&mut self.queue) => {
                     let seen = self.queue.as_ref().and_then(|queue| {
-                        queue.ahead(&self.order.buyer, self.told)
+                        queue.ahead(&self.order.buyer, self.reported_at)
                     });
                     self.ahead = self.ahead.map(|ahead| seen.map_or(ahead, |seen| seen.min(ahead)));
                 }

@@ -23,9 +23,10 @@ impl Stay {
         name: Option<String>,
         patience: Option<Duration>,
     ) -> Self {
-        let (end, told) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
         let (took, taken) = oneshot::channel();
-        let task = tokio::spawn(stay(Arc::clone(peer), key.to_owned(), name, patience, told, took));
+        let task =
+            tokio::spawn(stay(Arc::clone(peer), key.to_owned(), name, patience, ended, took));
         Self { end, taken, task }
     }
 
@@ -45,13 +46,13 @@ async fn stay<P: Peer>(
     key: String,
     name: Option<String>,
     patience: Option<Duration>,
-    mut told: oneshot::Receiver<()>,
+    mut ended: oneshot::Receiver<()>,
     took: oneshot::Sender<()>,
 ) {
     let asked = now();
     let hold = tokio::select! {
         hold = take(&*peer, key, patience) => hold,
-        _ = &mut told => None,
+        _ = &mut ended => None,
     };
     let Some(hold) = hold else {
         if let Some(name) = name {
@@ -64,7 +65,7 @@ async fn stay<P: Peer>(
     if let Some(name) = &name {
         say(&format!("taken {name} {asked} {granted}"));
     }
-    let _ = told.await;
+    let _ = ended.await;
     let giving = now();
     peer.give(hold).await;
     if let Some(name) = name {

@@ -43,7 +43,7 @@ pub(crate) fn failovers(file: &str, words: &[&str]) -> ExitCode {
 async fn run(file: &str, plan: &FailoverPlan) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let mut file = OpenOptions::new().create(true).append(true).open(file).expect("FILE");
-    let tell = |failover: Failover| {
+    let report = |failover: Failover| {
         say(&failover.to_string());
         writeln!(file, "{failover}").expect("FILE can be written");
         for violation in failover.violations() {
@@ -51,6 +51,6 @@ async fn run(file: &str, plan: &FailoverPlan) -> ExitCode {
             code = ExitCode::FAILURE;
         }
     };
-    plan.run(tell).await;
+    plan.run(report).await;
     code
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockcore::{LockErrorKind, LockGuard, Locks};
 use tokio::time::sleep;
 
-use super::ledger::Told;
+use super::ledger::BuyerReport;
 use crate::chaos::clock::now_us;
 use crate::chaos::dice::Dice;
 
@@ -22,28 +22,28 @@ pub(super) async fn buy(
     locks: Locks,
     name: usize,
     mut dice: Dice,
-    tell: impl Fn(Told),
+    report: impl Fn(BuyerReport),
     is_over: &AtomicBool,
 ) {
     while !is_over.load(Ordering::Relaxed) {
         match locks.lock_timeout(format!("name {name}"), WAIT).await {
-            Ok(guard) => hold(guard, name, &mut dice, &tell).await,
+            Ok(guard) => hold(guard, name, &mut dice, &report).await,
             Err(error) => {
                 let kinds = [LockErrorKind::Unavailable, LockErrorKind::Timeout];
                 assert!(kinds.contains(&error.kind()), "{error}");
-                tell(Told::Refused);
+                report(BuyerReport::Refused);
             }
         }
     }
 }
 
-async fn hold(guard: LockGuard, name: usize, dice: &mut Dice, tell: &impl Fn(Told)) {
+async fn hold(guard: LockGuard, name: usize, dice: &mut Dice, report: &impl Fn(BuyerReport)) {
     let token = guard.fencing_token().get();
     // The clock first: a guard that is valid now was valid then.
     let is_valid = || {
         let at_us = now_us();
         let is_lost = guard.is_lost();
-        tell(if is_lost { Told::Lost } else { Told::Valid { name, token, at_us } });
+        report(if is_lost { BuyerReport::Lost } else { BuyerReport::Valid { name, token, at_us } });
         !is_lost
     };
     if !is_valid() {

@@ -12,7 +12,7 @@ use crate::chaos::clock::now_us;
 
 /// What a buyer reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum BuyerReport {
     /// A guard of this name, with this token, was valid at this time, in µs.
     Valid { name: usize, token: u64, at_us: i64 },
     /// A guard was lost before its release.
@@ -21,7 +21,7 @@ pub(super) enum Told {
     Refused,
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for BuyerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Valid { name, token, at_us } => write!(f, "valid {name} {token} {at_us}"),
@@ -31,7 +31,7 @@ impl fmt::Display for Told {
     }
 }
 
-impl FromStr for Told {
+impl FromStr for BuyerReport {
     type Err = ();
 
     fn from_str(line: &str) -> Result<Self, ()> {
@@ -74,12 +74,12 @@ impl Ledger {
         self.names[name].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note(&self, told: Told) {
+    pub(super) fn note(&self, report: BuyerReport) {
         let count = |of: &AtomicU64| of.fetch_add(1, Ordering::Relaxed);
-        match told {
-            Told::Lost => drop(count(&self.lost)),
-            Told::Refused => drop(count(&self.refused)),
-            Told::Valid { name, token, at_us } => {
+        match report {
+            BuyerReport::Lost => drop(count(&self.lost)),
+            BuyerReport::Refused => drop(count(&self.refused)),
+            BuyerReport::Valid { name, token, at_us } => {
                 let mut guards = self.name(name);
                 match guards.iter_mut().rev().take(100).find(|guard| guard.token == token) {
                     Some(guard) => guard.until_us = guard.until_us.max(at_us),
@@ -136,10 +136,10 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn judged(told: &[(u64, i64)]) -> (u64, u64) {
+    fn judged(valid: &[(u64, i64)]) -> (u64, u64) {
         let ledger = Ledger::default();
-        for (token, at_us) in told {
-            ledger.note(Told::Valid { name: 0, token: *token, at_us: *at_us });
+        for (token, at_us) in valid {
+            ledger.note(BuyerReport::Valid { name: 0, token: *token, at_us: *at_us });
         }
         let outcome = ledger.judge();
         (outcome.doubled, outcome.fallen)
@@ -154,10 +154,10 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_it_was_told() {
-        let valid = Told::Valid { name: 3, token: 7, at_us: 11 };
-        for told in [valid, Told::Lost, Told::Refused] {
-            assert_eq!(told.to_string().parse(), Ok(told));
+        let valid = BuyerReport::Valid { name: 3, token: 7, at_us: 11 };
+        for report in [valid, BuyerReport::Lost, BuyerReport::Refused] {
+            assert_eq!(report.to_string().parse(), Ok(report));
         }
-        assert_eq!("valid 3".parse::<Told>(), Err(()));
+        assert_eq!("valid 3".parse::<BuyerReport>(), Err(()));
     }
 }

@@ -14,7 +14,7 @@ use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 use super::buyer::buy;
-use super::ledger::{Ledger, Told};
+use super::ledger::{BuyerReport, Ledger};
 use super::{NAMES, QUIET, SOON, builder, quorum};
 use crate::Leash;
 use crate::chaos::dice::Dice;
@@ -80,8 +80,8 @@ pub async fn buy_from_quorum(seed: u64, spare: usize, primaries: &[&str]) {
     let locks = connected(&quorum(primaries, spare)).await;
     print(locks.node().as_str());
     let never = AtomicBool::new(false);
-    let tell = |told: Told| print(&told.to_string());
-    let buyer = |name| buy(locks.clone(), name, Dice::part(seed, name as u64), tell, &never);
+    let report = |report: BuyerReport| print(&report.to_string());
+    let buyer = |name| buy(locks.clone(), name, Dice::part(seed, name as u64), report, &never);
     join_all((QUIET..NAMES).map(buyer)).await;
 }
 

@@ -56,15 +56,15 @@ fn any(payload: &[u8]) {
     let text = std::str::from_utf8(payload).expect("bytes that are no text are no event");
     match event {
         Event::Granted { token, grants } => {
-            let told = grants.iter().flat_map(|(number, left_ms)| [*number, *left_ms]);
-            let told: Vec<_> = [token.get()].into_iter().chain(told).map(Some).collect();
-            assert_eq!(granted(text), told, "{text:?}");
+            let expected = grants.iter().flat_map(|(number, left_ms)| [*number, *left_ms]);
+            let expected: Vec<_> = [token.get()].into_iter().chain(expected).map(Some).collect();
+            assert_eq!(granted(text), expected, "{text:?}");
             assert!(token.get() < 1 << 53 && !grants.is_empty());
         }
         Event::GrantedBatch { token, left_ms, numbers } => {
-            let told = [token.get(), left_ms].into_iter().chain(numbers.iter().copied());
+            let expected = [token.get(), left_ms].into_iter().chain(numbers.iter().copied());
             let written = text.strip_prefix("w ").expect("a batch begins with a w");
-            assert!(written.split(' ').map(number).eq(told.map(Some)), "{text:?}");
+            assert!(written.split(' ').map(number).eq(expected.map(Some)), "{text:?}");
             assert!(token.get() + (numbers.len() as u64) <= 1 << 53 && numbers.len() <= MAX_BATCH);
         }
         Event::Revoked { numbers } => {

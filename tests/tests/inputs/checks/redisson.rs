@@ -63,8 +63,8 @@ fn inspected(value: &Tree, found: &Inspection) {
         assert_eq!(hold.weight, hold.party.weight());
         assert_eq!(i64::try_from(hold.left_ms).ok().map(Tree::Int).as_ref(), Some(left));
     }
-    let told: Vec<_> = found.holds.iter().map(|hold| Some(hold.party.as_str())).collect();
-    assert_eq!(told, Vec::from_iter(text(holder).map(Some)));
+    let holders: Vec<_> = found.holds.iter().map(|hold| Some(hold.party.as_str())).collect();
+    assert_eq!(holders, Vec::from_iter(text(holder).map(Some)));
     assert!(found.waiters.len() <= members.len());
 }
 
@@ -83,8 +83,8 @@ fn several(value: &Tree, source: &mut Source<'_>) {
     let members = vec![ours()];
     let renewal = Command::Renew { members: members.clone() };
     let asked = [(renewal, renewals), (Command::Touch { members }, touches)];
-    for (command, told) in asked {
-        match answers(&command, around, &told) {
+    for (command, reply) in asked {
+        match answers(&command, around, &reply) {
             Ok(each) => {
                 assert_eq!(each.len(), around);
                 each.iter().flatten().for_each(|answer| verify_one(value, &command, answer));

@@ -22,8 +22,8 @@ pub(crate) fn check(bytes: &[u8]) {
             (Command::Renew { members, .. }, Err(error))
                 if error.kind == LockErrorKind::WrongType =>
             {
-                let of_one = text(&value).and_then(|told| told.strip_suffix(members[0].as_str()));
-                assert!(members.len() == 1 && of_one.is_some_and(|told| told.ends_with('s')));
+                let of_one = text(&value).and_then(|text| text.strip_suffix(members[0].as_str()));
+                assert!(members.len() == 1 && of_one.is_some_and(|text| text.ends_with('s')));
             }
             (_, Err(error)) => refused(&error),
             (Command::Inspect { .. }, Ok(Answer::Inspected(found))) => {
@@ -32,16 +32,16 @@ pub(crate) fn check(bytes: &[u8]) {
                 assert!(found.waiters.iter().all(|(party, _)| is_said(party.as_str())));
             }
             (command, Ok(answer)) => {
-                let (asked, told) = members(command, &answer);
-                assert_eq!(asked, told, "{answer:?} to {command:?}");
+                let (asked, answered) = members(command, &answer);
+                assert_eq!(asked, answered, "{answer:?} to {command:?}");
                 assert!(is_answer_to(command, &answer), "{answer:?} to {command:?}");
                 answer.grants().iter().for_each(|grant| verify(&value, command, grant));
                 if let (Command::Acquire { members, .. }, Answer::Acquired(reply)) =
                     (command, &answer)
                 {
                     let mut each = members.iter().zip(&reply.outcome);
-                    let is_told = |of: &Member| reply.grants.iter().any(|one| one.member == *of);
-                    assert!(each.all(|(one, told)| *told != Acquired::Granted || is_told(one)));
+                    let has_grant = |of: &Member| reply.grants.iter().any(|one| one.member == *of);
+                    assert!(each.all(|(one, got)| *got != Acquired::Granted || has_grant(one)));
                 }
             }
         }
@@ -129,13 +129,13 @@ fn verify(value: &Tree, command: &Command, grant: &Grant) {
         _ => Vec::new(),
     };
     let is_own = own.contains(&&grant.member);
-    let is_said = texts.iter().any(|told| told.ends_with(grant.member.as_str()));
+    let is_said = texts.iter().any(|text| text.ends_with(grant.member.as_str()));
     assert!(is_own || is_said, "{:?} in {value:?}", grant.member);
     let token = grant.token.get();
     assert!(token < 1 << 53);
-    let says = |told: &&str| {
-        let told = told.strip_suffix(grant.member.as_str()).unwrap_or(told);
-        told.split(' ').next().and_then(number) == Some(token)
+    let says = |text: &&str| {
+        let text = text.strip_suffix(grant.member.as_str()).unwrap_or(text);
+        text.split(' ').next().and_then(number) == Some(token)
     };
     assert!(texts.iter().any(says), "{token} in {value:?}");
 }
@@ -202,9 +202,9 @@ fn round_trip(source: &mut Source<'_>) {
         vec![Grant { member: member.clone(), token, left_ms, batch: Vec::new() }]
     };
 
-    let told =
+    let short_forms =
         [(format!("{token}{member}"), None), (format!("{token} {CLOCK}{member}"), Some(CLOCK))];
-    for (short, now_us) in told {
+    for (short, now_us) in short_forms {
         let Ok(Answer::Acquired(reply)) = read(&acquire, &said(&short)) else {
             panic!("{short} is well formed")
         };
@@ -224,8 +224,8 @@ fn round_trip(source: &mut Source<'_>) {
         said(other.as_str()),
         Tree::List(full(other.as_str(), "queued", Vec::new())),
     ];
-    for told in of_another {
-        assert_eq!(read(&acquire, &told), Err(LockErrorKind::Protocol), "{told:?}");
+    for reply in of_another {
+        assert_eq!(read(&acquire, &reply), Err(LockErrorKind::Protocol), "{reply:?}");
     }
 
     let (left_ms, position) = (1 + token % (1 << 32), token % (1 << 20));
@@ -248,9 +248,9 @@ fn round_trip(source: &mut Source<'_>) {
         grants
     };
     assert_eq!(reply.grants, of_batch(grant(&other, token, 10_000)));
-    let told = vec![said(format!("{other}\n8 9 77")), Tree::Int(17)];
+    let reported = vec![said(format!("{other}\n8 9 77")), Tree::Int(17)];
     let Ok(Answer::Acquired(reply)) =
-        read(&acquire, &Tree::List(full(member.as_str(), "queued", told)))
+        read(&acquire, &Tree::List(full(member.as_str(), "queued", reported)))
     else {
         panic!("it is well formed")
     };
@@ -261,9 +261,9 @@ fn round_trip(source: &mut Source<'_>) {
         assert_eq!(strange, Err(LockErrorKind::Protocol), "{batch:?}");
     }
 
-    let told = vec![said(other.as_str()), Tree::Int(17)];
+    let reported = vec![said(other.as_str()), Tree::Int(17)];
     let Ok(Answer::Acquired(reply)) =
-        read(&acquire, &Tree::List(full(member.as_str(), "queued", told)))
+        read(&acquire, &Tree::List(full(member.as_str(), "queued", reported)))
     else {
         panic!("it is well formed")
     };

@@ -128,8 +128,8 @@ impl<'a> Evidence for Facts<'a> {
         self.lock.parts.map(|parts| parts.used)
     }
 
-    fn told(&self) -> Vec<u64> {
-        self.token().into_iter().chain(self.step.told.iter().copied()).collect()
+    fn reported_tokens(&self) -> Vec<u64> {
+        self.token().into_iter().chain(self.step.published.iter().copied()).collect()
     }
 
     fn last_token(&self) -> u64 {

@@ -9,7 +9,7 @@ final class Stay extends Thread {
     private final String name;
     /** 0: it waits without a limit. */
     private final long patience;
-    private final CountDownLatch told = new CountDownLatch(1);
+    private final CountDownLatch ending = new CountDownLatch(1);
     private boolean waits = true;
 
     Stay(RLock lock, String name, long patience) {
@@ -21,7 +21,7 @@ final class Stay extends Thread {
 
     /** Gives the lock back, or waits for it no longer. */
     void end() throws InterruptedException {
-        told.countDown();
+        ending.countDown();
         synchronized (this) {
             if (waits) {
                 interrupt();
@@ -62,7 +62,7 @@ final class Stay extends Thread {
         waitsNoLonger();
         Main.say("taken " + name + " " + asked + " " + granted);
         try {
-            told.await();
+            ending.await();
         } catch (InterruptedException impossible) {
             throw new IllegalStateException(impossible);
         }

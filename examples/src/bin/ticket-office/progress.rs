@@ -29,17 +29,17 @@ pub(crate) struct Place {
 /// The sender for the stages of a purchase. A middleware puts it into the request's extensions, and
 /// keeps the receiver.
 #[derive(Debug, Clone)]
-pub(crate) struct Told(watch::Sender<Stage>);
+pub(crate) struct Progress(watch::Sender<Stage>);
 
-impl Told {
+impl Progress {
     /// Creates the sender and the receiver. The middleware drops the receiver when the buyer
     /// disconnects.
     pub(crate) fn new() -> (Self, watch::Receiver<Stage>) {
-        let (told, stages) = watch::channel(Stage::Begun);
-        (Self(told), stages)
+        let (sender, stages) = watch::channel(Stage::Begun);
+        (Self(sender), stages)
     }
 
-    pub(crate) fn tell(&self, stage: Stage) {
+    pub(crate) fn report(&self, stage: Stage) {
         self.0.send_replace(stage);
     }
 
