@@ -338,6 +338,24 @@ async fn of_batches(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     bench.count("batch: release with a mark", here, &locks, each(&names, release)).await;
 }
 
+/// Members that may be served in batches of eight, but wait in turn with another node's.
+async fn of_single_members(bench: &mut Bench, here: &mut Node, there: &mut Node) {
+    let locks = bench.names();
+    let held = bench.acquires(here, &locks, Demand::EXCLUSIVE).await;
+    let single = |node: &mut Node| {
+        let member = |_| {
+            let number = node.member(Demand::EXCLUSIVE).number();
+            Member::in_batch(&node.wire.node, number, LEASE_MS, 8, &Label::new("host-1:svc"))
+        };
+        (0..LOCKS).map(member).collect::<Vec<_>>()
+    };
+    let (first, second) = (single(there), single(here));
+    bench.count("batch: enqueue of 1, first", there, &locks, ask(&first)).await;
+    bench.count("batch: enqueue of 1, second", here, &locks, ask(&second)).await;
+    bench.count("batch: hand-off of 1 to another", here, &locks, each(&held, release)).await;
+    bench.count("batch: hand-off of the last", there, &locks, each(&first, release)).await;
+}
+
 async fn of_permits(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     let all = Demand::permits(2, 2).expect("at most the limit");
     let one = Demand::permits(1, 2).expect("at most the limit");
@@ -373,6 +391,7 @@ async fn main() {
         of_permits(&mut bench, &mut here, &mut there).await;
         of_several(&mut bench, &mut here, &mut there).await;
         of_batches(&mut bench, &mut here, &mut there).await;
+        of_single_members(&mut bench, &mut here, &mut there).await;
         bench.forget_locks().await;
     }
     // The end of a key is moved in some rounds, which is rounded up to half a minute: the median of

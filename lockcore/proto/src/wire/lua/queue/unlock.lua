@@ -16,7 +16,8 @@ local is_held = (mark == '+' or mark == '-')
 -- An expired lease is not released.
 if is_held and call('PTTL', lock_key) > $margin_ms then
   local queue = lock_key .. ':queue'
-  local head = pcall('ZRANGE', queue, '0', '0')[1]
+  local waiting = pcall('ZRANGE', queue, '0', '1')
+  local head, second = waiting[1], waiting[2]
   local tombstones = mark == '-' and pcall('ZCARD', lock_key .. ':gone') or 0
   -- The flag stays while there are tombstones.
   if tombstones == 0 then
@@ -39,16 +40,17 @@ if is_held and call('PTTL', lock_key) > $margin_ms then
       channel = (ARGV[4] or '$usual_prefix') .. ':grants:' .. of
       is_alive = call('EXISTS', lock_key .. ':patience:' .. of) == 1 and call('PUBSUB', 'NUMSUB', channel)[2] > 0
     end
-    -- The head forms a batch with the members behind it that differ only in their ids.
+    -- The head forms a batch with the members behind it that differ only in their ids. These are
+    -- read only if the second member is of the same node.
     local batch, numbers = '', nil
-    local limit = most ~= '' and tonumber(string.sub(most, 2))
-    if is_alive and limit and limit > 1 then
-      local waiting = call('ZRANGE', queue, '0', limit - 1)
+    local limit = most ~= '' and second and tonumber(string.sub(most, 2))
+    if is_alive and limit and limit > 1 and string.sub(second, 1, $node_colon) == string.sub(head, 1, $node_colon) then
+      waiting = call('ZRANGE', queue, '0', limit - 1)
       local of, tail = string.sub(head, 1, $node_colon), string.match(head, '^%d+(:.*)$', $number_at)
       numbers = {}
       for i, next in ipairs(waiting) do
-        local number, same = string.match(next, '^(%d+)(:.*)$', $number_at)
-        if same ~= tail or string.sub(next, 1, $node_colon) ~= of then
+        local number = string.match(next, '^%d+', $number_at)
+        if not number or next ~= of .. number .. tail then
           break
         end
         numbers[i] = number
