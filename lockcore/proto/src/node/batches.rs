@@ -261,7 +261,7 @@ impl<P: Mirror> Core<P> {
         let State::Serving(lease) = &entry.state else { return false };
         let is_short = lease.until().since(now) < lease::claim(&entry.options) / 2;
         if is_short || self.is_doubted(lease.asked) {
-            self.look(first);
+            self.renew_batch_now(first);
             return false;
         }
         let lease = lease.clone();
@@ -281,7 +281,7 @@ impl<P: Mirror> Core<P> {
 
     /// Renews the batch hold at once, unless a renewal is in flight. The request is sent with this
     /// event and not with the next tick, because a caller waits for the response.
-    fn look(&mut self, first: u64) {
+    fn renew_batch_now(&mut self, first: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(first) else { return };
         let State::Serving(Lease { renew_at: Some(_), .. }) = entry.state else { return };
@@ -324,7 +324,7 @@ impl<P: Mirror> Core<P> {
         }
         if let (Some(mirror), Some(batch)) = (mirror, self.batches.get_mut(first)) {
             batch.returned.push((self.now, mirror));
-            self.look(first);
+            self.renew_batch_now(first);
         }
         None
     }
@@ -455,7 +455,7 @@ impl<P: Mirror> Core<P> {
             }
         }
         if is_awaited {
-            self.look(first);
+            self.renew_batch_now(first);
         }
     }
 
