@@ -21,7 +21,7 @@ pub(super) struct RecentRelease {
 
 impl RecentRelease {
     /// Returns true if a replica may not have received the release yet.
-    pub(super) fn may_be_known(&self, now: Moment) -> bool {
+    pub(super) fn may_be_unreplicated(&self, now: Moment) -> bool {
         now <= self.heard + LAG
     }
 }

@@ -43,7 +43,7 @@ impl RecentReleases {
     fn remember(&mut self, release: RecentRelease) {
         let now = release.heard;
         let is_too_many = self.last.len() == REMEMBERED;
-        if is_too_many || self.last.front().is_some_and(|first| !first.may_be_known(now)) {
+        if is_too_many || self.last.front().is_some_and(|first| !first.may_be_unreplicated(now)) {
             self.last.pop_front();
         }
         self.last.push_back(release);
@@ -126,7 +126,7 @@ impl<P: Mirror> Core<P> {
     }
 
     fn leave_later(&mut self, release: RecentRelease) {
-        if release.may_be_known(self.now) {
+        if release.may_be_unreplicated(self.now) {
             let lane = self.table.lane_of(&release.lock);
             self.table.traffic(lane).again.push_back(release);
         }
