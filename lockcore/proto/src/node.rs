@@ -90,14 +90,14 @@ use crate::terms::WhenBusy;
 use crate::token::FencingToken;
 use crate::{Acquired, Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
-/// Maximum number of attempts and holds that one event handles, so that other tasks get the table's
-/// mutex in between.
+/// Maximum number of attempts and holds that one call handles, in a tick or another method with
+/// bounded work. Between two calls, other tasks get the driver's mutex.
 const MAX_AT_ONCE: usize = 256;
-/// Maximum number of attempts and holds that one tick after a reconnect schedules for a request, so
-/// that requests scheduled earlier are sent first.
+/// Maximum number of members or locks that one tick makes due while it renews all holds or rechecks
+/// all queues. Most of the tick is left for other work.
 const MADE_DUE: usize = MAX_AT_ONCE / 4;
-/// Maximum table size, in entries, at which the invariants are checked after each event. A larger
-/// table is checked less often, so that the cost per event falls.
+/// Table size, in entries, up to which the invariants are checked after every event. A larger table
+/// is checked less often, because each check reads all entries.
 #[cfg(debug_assertions)]
 const CHECKED: usize = 64;
 const TOO_MANY_AT_ONCE: &str = "too many concurrent acquires in this Locks: the request was not \
@@ -106,31 +106,32 @@ const TOO_MANY_AT_ONCE: &str = "too many concurrent acquires in this Locks: the 
 /// The settings for a [`Core`].
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// True if a grant that arrives as a message is confirmed by a request before the caller gets
-    /// the lock, because other users could forge messages.
+    /// True if a grant that arrives as a message must be confirmed by a request before the caller
+    /// gets the lock. This protects against other Redis users who can publish forged messages.
     pub confirm_grants: bool,
-    /// True if a grant or a renewal takes effect only after the store has confirmed that the write
-    /// is on replicas or on disk.
+    /// True if the store confirms that a write is on replicas or on disk. A grant or a renewal then
+    /// takes effect only after this confirmation.
     pub confirms_writes: bool,
-    /// The key layout, which determines how members are written.
+    /// The key layout, which determines the text of each member.
     pub layout: &'static dyn Layout,
-    /// Maximum number of retried acquires in flight per lane (server). It is limited so that a
-    /// request time-out measures the server and not a queue in this process. 64 by default.
+    /// Maximum number of retried acquires in flight per lane (server). The limit keeps the queue in
+    /// front of the server short, so that a request times out only if the server is slow. 64 by
+    /// default.
     pub window: usize,
     /// Maximum number of first acquires in flight per lane (server), for the same reason. Further
-    /// acquires are sent in the order of arrival. 256 by default: the server needs some 60 µs for
-    /// each, so all responses arrive long before the first time-out. The number of leaves in flight
-    /// is limited to twice this value.
+    /// acquires are sent later, in the order of arrival. 256 by default: the server needs some 60
+    /// µs for each, so all responses arrive long before the first time-out. Twice as many leaves
+    /// may be in flight.
     pub acquires: usize,
-    /// Maximum batch size: up to this many consecutive waiters of this node are granted a lock
+    /// Maximum batch size: how many consecutive waiters of this node may be granted a lock
     /// together. 1 grants each waiter alone. Values above [`MAX_BATCH`](crate::MAX_BATCH) are
     /// reduced to it.
     pub batch_limit: usize,
-    /// The server's time at the node's [`Moment`] zero, in µs since the epoch, so that attempts are
+    /// The server's time at [`Moment`] zero of the node, in µs since the epoch. Attempts are then
     /// numbered by the time when they begin. If `None`, they are numbered consecutively.
     pub born_us: Option<u64>,
-    /// The seed for random delays between requests that would otherwise be due together; 0 disables
-    /// the delays.
+    /// The seed for random delays, which spread requests that would otherwise be due together. 0
+    /// disables the delays.
     pub seed: u64,
 }
 
@@ -154,14 +155,15 @@ impl Default for Rules {
 pub struct Counts {
     /// The number of attempts that have no outcome yet.
     pub attempts: usize,
-    /// The number of holds that a caller's guard has, or that are offered to a caller.
+    /// The number of holds that belong to a guard, or are offered to a caller who has not taken the
+    /// lock yet.
     pub holds: usize,
     /// The number of members whose release or leave the server has not acknowledged yet.
     pub given_back: usize,
-    /// The number of members since the start that were given up, because the server never
-    /// acknowledged the release or leave.
+    /// The number of members since the start whose release or leave the server never acknowledged,
+    /// so that the node gave up.
     pub failed: usize,
-    /// The number of queue positions lost since the start.
+    /// The number of times since the start that an attempt had to queue again at the tail.
     pub positions_lost: u64,
 }
 
@@ -190,8 +192,8 @@ pub enum Outcome {
 pub enum GivenBack {
     /// The caller must send this request to the server.
     By(Ask),
-    /// Nothing: the hold passes to the next member of the batch. [`Mirror::returned`] reports later
-    /// whether the server still had the hold.
+    /// Nothing now: the hold passes to the next member of the batch. [`Mirror::returned`] reports
+    /// later whether the server still had the hold when this guard released it.
     InBatch,
     /// Nothing: the hold was lost earlier.
     Nothing,
@@ -207,30 +209,31 @@ impl GivenBack {
     }
 }
 
-/// All attempts and holds of a node. `P` is the driver's own data for each attempt, such as the
-/// handle that wakes the caller.
+/// The protocol state of a node: all attempts and holds. `P` is the driver's own data for each
+/// attempt, such as the handle that wakes the caller.
 #[derive(Debug, Clone)]
 pub struct Core<P> {
     node: NodeId,
     rules: Rules,
     table: Table<P>,
     batches: Batches<P>,
-    /// The lane with which the current tick begins. It changes with each tick, so that no lane is
+    /// The lane that the current tick serves first. It changes with each tick, so that no lane is
     /// preferred.
     first_lane: usize,
-    /// The progress of a check of all queues after messages may have been missed: queues behind
-    /// this lock name are touched, unless they were touched since this moment. `None` if no check
-    /// is under way.
+    /// The progress of a recheck, which touches the waiters of all locks after messages may have
+    /// been missed. The first value is the end of the part that is done, in the order of lock
+    /// names; the second value is the time when the recheck began. Locks touched since then are
+    /// skipped. `None` if no recheck is under way.
     recheck: Option<(Bound<LockName>, Moment)>,
-    /// The progress of a renewal of all holds after the server may have lost some: holds from this
-    /// member id on are renewed, unless they were requested since this moment. `None` if no such
-    /// renewal is under way.
+    /// The progress of a renewal of all holds, after a reconnect or a jump of the server's clock.
+    /// The first value is the id of the next member to handle. Leases requested since the second
+    /// value are not renewed. `None` if no such renewal is under way.
     renew_all: Option<(u64, Moment)>,
     commands: Link,
     subscription: Link,
     next_attempt: u64,
     last_success: Moment,
-    /// The time from the last answered request to its response.
+    /// The round-trip time of the last request that got a response.
     round_trip: Duration,
     last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
@@ -242,13 +245,15 @@ pub struct Core<P> {
     /// The number of events so far, to decide when to check the invariants.
     #[cfg(debug_assertions)]
     events: usize,
-    /// Leases requested before this moment are in doubt: they may expire earlier than assumed here.
+    /// Leases requested before this moment are in doubt: they may have ended earlier than the node
+    /// assumes.
     doubt: Moment,
     is_closed: bool,
 }
 
 impl<P: Mirror> Core<P> {
-    /// Creates a core without attempts or holds, in the state of an open connection.
+    /// Creates a core without attempts or holds. Both connections count as open until
+    /// [`linked`](Self::linked) reports a change.
     pub fn new(node: NodeId, rules: Rules) -> Self {
         Self {
             node,
@@ -276,7 +281,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Sets the time of an event. The method called next on the result is the event.
+    /// Sets the time of an event. The event itself is the method that is called next on the result.
     pub fn event(&mut self, now: Moment) -> &mut Self {
         #[cfg(debug_assertions)]
         self.check_now_and_then();
@@ -285,7 +290,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Returns the effects of all events since the last call, in the order in which they must run.
-    /// Due releases and leaves are included at once, without a tick.
+    /// Includes releases and leaves that are due, so that they wait for no tick.
     pub fn drain(&mut self) -> Vec<Effect<P>> {
         if self.table.has_to_send() {
             self.send_passed();
@@ -294,8 +299,8 @@ impl<P: Mirror> Core<P> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Checks the invariants after the previous event. For a large table, it does so only for some
-    /// of the events.
+    /// Checks the invariants after the previous event. For a large table, this is done only after
+    /// some of the events.
     #[cfg(debug_assertions)]
     fn check_now_and_then(&mut self) {
         self.events += 1;
@@ -325,9 +330,10 @@ impl<P: Mirror> Core<P> {
 
     // Events from callers.
 
-    /// Begins an attempt to acquire a lock. Returns the attempt's number and the acquire that the
-    /// caller must send. The acquire is `None` if a later tick sends it, or if the attempt waits
-    /// for a connection. The whole result is `None` if the node is closed.
+    /// Begins an attempt to acquire a lock. Returns the attempt's number, with the acquire if the
+    /// caller must send it now. Without an acquire, the core sends it later as an effect, for
+    /// example because another acquire for this lock is pending, or because the lane has no room.
+    /// Returns `None` if the node is closed.
     pub fn begin(&mut self, request: Request, mirror: P) -> Option<(u64, Option<Ask>)> {
         let now = self.now;
         if self.is_closed {
@@ -359,18 +365,18 @@ impl<P: Mirror> Core<P> {
         Some((attempt, ask))
     }
 
-    /// Returns true if an attempt's first acquire is in flight and [`take`](Self::take) has no
-    /// outcome yet.
+    /// Returns true if an attempt's first acquire is in flight, and [`take`](Self::take) would
+    /// return [`Outcome::Waits`].
     pub fn is_asking(&self, attempt: u64) -> bool {
         self.table.get(attempt << ROUND_BITS).is_some_and(|entry| {
             matches!((&entry.state, &entry.caller), (State::Asking { .. }, Caller::Waits))
         })
     }
 
-    /// Returns the moment since which an attempt has been waiting for the store, or `None` if it is
-    /// not waiting for the store. This is the moment when the attempt began. For an acquire that
-    /// has not failed it is the last response in the lane, if later, because the acquire is only
-    /// queued in the server or in this process.
+    /// Returns since when an attempt has been waiting for a response from the store; `None` if it
+    /// is not. The wait counts from the begin of the attempt. If the acquire has not failed yet, a
+    /// later response in the same lane restarts the wait, because the store is alive and this
+    /// acquire is only queued.
     pub fn awaits_store(&self, attempt: u64) -> Option<Moment> {
         let entry = self.table.get(self.current(attempt)?)?;
         match entry.state {
@@ -425,9 +431,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Cancels an attempt whose caller is gone or has timed out. The attempt is removed here and on
-    /// the server. Returns the reason if the attempt failed because the store was unavailable or
-    /// the acquire was never sent; `None` if the lock was just busy.
+    /// Cancels an attempt whose caller is gone or has timed out. If the server may know the
+    /// attempt, a leave removes it there. Returns an error if the store was unavailable or the
+    /// acquire was never sent; `None` if the lock was just busy.
     pub fn cancel(&mut self, attempt: u64) -> Option<StoreError> {
         let number = self.current(attempt)?;
         let entry = self.table.get(number)?;
@@ -451,7 +457,8 @@ impl<P: Mirror> Core<P> {
         unanswered
     }
 
-    /// Returns the error of a lost connection; `None` while connected, however slow the server is.
+    /// Returns the error of a lost command connection; `None` while it is open, however slow the
+    /// server is.
     fn disconnected(&self) -> Option<StoreError> {
         self.commands.why_down()
     }
@@ -461,15 +468,15 @@ impl<P: Mirror> Core<P> {
         self.begin_release(number, None, true)
     }
 
-    /// Releases the hold of a dropped guard. Like [`release`](Self::release), but the request is
-    /// sent as an effect, because no caller waits for the response.
+    /// Releases the hold of a dropped guard. Unlike [`release`](Self::release), this sends the
+    /// request as an effect, because no caller waits for the response.
     pub fn dropped(&mut self, number: u64) {
         if let GivenBack::By(ask) = self.begin_release(number, None, false) {
             self.push(Effect::Send(ask));
         }
     }
 
-    /// Leaks a hold: it is not released and not renewed any more, so it ends when its lease
+    /// Leaks a hold: it is neither released nor renewed any more, so it ends when the lease
     /// expires. The guards are notified of the loss.
     pub fn leak(&mut self, number: u64) {
         let now = self.now;
@@ -554,8 +561,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles a renewal that ran, but whose write the store did not confirm on replicas or on
-    /// disk. The response `answer`, if there is one, shows which members had no hold at all.
+    /// Handles an [`Effect::Confirm`] whose write the store did not confirm on replicas or on disk.
+    /// A grant is refused, and a renewal counts as failed. `answer` is the server's response, if it
+    /// arrived: a member without a hold in it has lost the hold.
     pub fn unconfirmed(&mut self, ask: &Ask, answer: Option<&Answer>, error: &StoreError) {
         match answer {
             Some(_) => self.succeeded(ask),
@@ -573,8 +581,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles a request that failed with `error`. The error states whether the command may have
-    /// run.
+    /// Handles a request that failed. The `error` states whether the command may have run.
     pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
         self.failed(ask, error);
         match &ask.command {
@@ -642,7 +649,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns the lock that a message grants; `None` if no granted member is known any more.
+    /// Returns the lock that is granted by a message; `None` if the message is no grant, or names
+    /// no member in the table.
     pub fn lock_of(&self, event: &Event) -> Option<&LockName> {
         let known = |number: &u64| Some(&self.table.get(*number)?.lock);
         match event {
@@ -652,8 +660,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles a change of the connections for commands and for messages: a new state, or a new
-    /// connection in the same state.
+    /// Handles a change of the two connections, for commands and for messages. Also called if a
+    /// connection was replaced by a new one in the same state, because messages may have been
+    /// missed.
     pub fn linked(&mut self, commands: Link, subscription: Link) {
         let now = self.now;
         self.commands = commands;
@@ -689,12 +698,12 @@ impl<P: Mirror> Core<P> {
         *self.table.counts()
     }
 
-    /// Returns the last response's time from the store.
+    /// Returns when the last response arrived from the store.
     pub fn last_success(&self) -> Moment {
         self.last_success
     }
 
-    /// Returns the time from the last answered request to its response; zero before the first
+    /// Returns the round-trip time of the last request that got a response; zero before the first
     /// response.
     pub fn round_trip(&self) -> Duration {
         self.round_trip

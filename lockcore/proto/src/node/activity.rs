@@ -9,7 +9,7 @@ use crate::node::moment::Moment;
 /// A waiting attempt or a hold, as shown to people.
 #[derive(Debug)]
 pub struct Activity<'a, P> {
-    /// The lock that is waited for or held.
+    /// The lock for which the member waits, or which it holds.
     pub lock: &'a LockName,
     /// The member that waits or holds, with its label and demand.
     pub member: &'a Member,
@@ -33,9 +33,9 @@ pub enum Stage {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Calls `show` for a bounded number of attempts and holds, from the member id `from` on, in
-    /// the order in which the attempts began. Returns the id from which to continue; `None` at the
-    /// end.
+    /// Calls `show` for a bounded number of waiting attempts and holds, in the order in which the
+    /// attempts began, from the member id `from` on. Returns the id from which to continue; `None`
+    /// at the end.
     pub fn each_from(&self, from: u64, mut show: impl FnMut(Activity<'_, P>)) -> Option<u64> {
         let mut shown = 0;
         // The scan is bounded as well, because entries that are not shown also cost time.

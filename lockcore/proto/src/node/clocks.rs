@@ -19,7 +19,7 @@ use crate::node::entry::Mirror;
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// The time of a server's last response, by the server's clock and by the node's.
+/// When a server last responded, by the server's clock and by the node's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     /// The time that the server stated, in µs since the epoch.
@@ -30,8 +30,9 @@ pub(super) struct ClockReading {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Schedules a renewal of all holds requested before `ask`, if the server's clock has advanced
-    /// more than the node's since the last response.
+    /// Compares the progress of the server's clock and of the node's since the last response for
+    /// the same slot. If the server's clock has advanced more, leases may expire early, so all
+    /// holds requested before `ask` are renewed.
     pub(super) fn compare_clocks(&mut self, ask: &Ask, answer: &Answer) {
         let Some(at_us) = answer.now_us() else { return };
         let reading = ClockReading { at_us, sent: ask.sent };

@@ -16,9 +16,9 @@ impl<P: Mirror> Core<P> {
         self.is_closed
     }
 
-    /// Ends a bounded number of waiting attempts with the error `kind`, beginning with the member
-    /// id `from`. Returns the number of ended attempts, and the id from which to continue; `None`
-    /// at the end.
+    /// Ends a bounded number of waiting attempts with the error `kind`, from the member id `from`
+    /// on. Returns the number of ended attempts, and the id from which to continue; `None` at the
+    /// end.
     pub fn end_attempts(&mut self, from: u64, kind: LockErrorKind) -> (usize, Option<u64>) {
         let (numbers, next) = self.part_of(from, MAX_AT_ONCE, |entry| {
             entry.is_attempt() && entry.caller == Caller::Waits
@@ -31,9 +31,9 @@ impl<P: Mirror> Core<P> {
         (ended, next)
     }
 
-    /// Takes a bounded number of holds away from their guards and releases them, beginning with the
-    /// member id `from`. The guards are notified of the loss with the reason `why`. Returns the
-    /// number of holds, and the id from which to continue; `None` at the end.
+    /// Takes a bounded number of holds away from their guards and releases them, from the member id
+    /// `from` on. The guards are notified with the reason `why`. Returns the number of holds, and
+    /// the id from which to continue; `None` at the end.
     pub fn take_holds(&mut self, from: u64, why: &'static str) -> (usize, Option<u64>) {
         let now = self.now;
         let is_hold = |entry: &Entry<P>| entry.index_keys().class == Some(Class::Hold);
@@ -51,8 +51,9 @@ impl<P: Mirror> Core<P> {
         (taken, next)
     }
 
-    /// Returns the ids of at most `most` members for which `is_meant` is true, beginning with the
-    /// id `from`. Also returns the id from which to continue; `None` at the end.
+    /// Returns the ids of at most `most` members whose entries satisfy `is_meant`, from the id
+    /// `from` on. Also returns the id from which to continue; `None` at the end. Because the search
+    /// is bounded, there may be more members even if fewer than `most` are returned.
     pub(super) fn part_of(
         &self,
         from: u64,
