@@ -15,14 +15,16 @@ const ROUNDS: u64 = 1 << ROUND_BITS;
 const TOO_OFTEN: &str = "the request lost its queue position 4095 times: the store loses keys, or \
     the request is polled too rarely";
 
-/// Pause before an attempt that failed is retried although both connections are up.
+/// Pause before failed attempts are retried while both connections are open. After a reconnect,
+/// they are retried at once.
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);
-/// Maximum pause between two retries. The pause doubles with each retry until then.
+/// Maximum pause between two retries. The pause doubles with each retry, up to this time.
 pub(super) const LAST_RETRY: Duration = Duration::from_secs(2);
 
 impl<P: Mirror> Core<P> {
-    /// Returns the acquire for an attempt, to be sent now. `None` if the subscription is down,
-    /// because no grant could arrive: then the attempt backs off.
+    /// Returns the acquire for an attempt, which the caller of this method must send and count as
+    /// in flight. `background` is false for the first acquire, and true for retries. Returns `None`
+    /// if the subscription is down: then no grant could reach a waiter, so the attempt backs off.
     pub(super) fn acquire(&mut self, number: u64, background: bool) -> Option<Ask> {
         let entry = self.table.get(number)?;
         if let (Mode::Wait, Some(error)) = (entry.mode, self.subscription.why_down()) {
@@ -51,16 +53,16 @@ impl<P: Mirror> Core<P> {
         Some(ask)
     }
 
-    /// Returns an attempt's first acquire, to be sent now. It is counted among the callers'
-    /// acquires in flight, even if another task sends it.
+    /// Returns an attempt's first acquire, to be sent now, and counts it in
+    /// [`Traffic::asking`](super::lane::Traffic).
     pub(super) fn ask(&mut self, number: u64) -> Option<Ask> {
         let ask = self.acquire(number, false)?;
         self.table.traffic(ask.lane).asking += 1;
         Some(ask)
     }
 
-    /// Returns an attempt's first acquire, like [`ask`](Self::ask), if it was not sent when the
-    /// attempt began. If no other acquire of the lock is pending, it may take the fast path.
+    /// Returns the first acquire of an attempt that could not send it when it began. It may take
+    /// the fast path, unless another acquire for the lock is in flight or unsent.
     fn ask_in_its_turn(&mut self, number: u64) -> Option<Ask> {
         let Entry { lock, member, .. } = self.table.get(number)?;
         if self.table.is_asked_for_once(lock) {
@@ -70,8 +72,8 @@ impl<P: Mirror> Core<P> {
         self.ask(number)
     }
 
-    /// Sends the acquires in a lane that had no room before, in the order of arrival. Handles at
-    /// most `budget` members, and returns the unused part of this number.
+    /// Sends the unsent first acquires in a lane in the order of their attempts, while there is
+    /// room. Handles at most `budget` attempts. Returns the remaining budget.
     pub(super) fn ask_in_turn(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_ask(self.table.lane(lane)) > 0
@@ -91,8 +93,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Retries the attempts in a lane that are backing off, in the order of arrival. Handles at
-    /// most `budget` members, and returns the unused part of this number.
+    /// Retries the attempts in a lane that are backing off, in the order in which they began, while
+    /// there is room. Handles at most `budget` attempts. Returns the remaining budget.
     pub(super) fn ask_again(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_repeat(self.table.lane(lane)) > 0
@@ -201,8 +203,10 @@ impl<P: Mirror> Core<P> {
         self.finish(number, Refusal::Store(error.clone()));
     }
 
-    /// Ends an attempt without a lock, and sets the refusal for its caller. The member is not in
-    /// the queue, but another acquire copy may still find the lock free.
+    /// Ends an attempt without a lock: sets the refusal for the caller and logs it. Called after
+    /// the acquire was refused or has failed for good, and after the server has removed the waiter.
+    /// If a copy of the acquire may still run, the member also leaves, so that a tombstone refuses
+    /// the copy.
     pub(super) fn finish(&mut self, number: u64, refusal: Refusal) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -218,9 +222,9 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(note));
     }
 
-    /// Handles the report that the server removed this waiter from the queue in favour of a newer
-    /// waiter. If the lock was granted to it since, the grant stays: then the server that granted
-    /// it has taken over, and still had it queued.
+    /// Handles the report that the server removed this waiter in favour of a newer one. If the
+    /// waiter has been granted the lock since, the grant stays: it comes from a server that took
+    /// over and still had the waiter in the queue.
     pub(super) fn superseded(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
@@ -240,7 +244,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Removes an attempt without a caller here, and lets the member leave the server.
+    /// Ends an attempt whose caller no longer waits, and lets the member leave the server. If the
+    /// acquire is in flight, does nothing: the attempt is withdrawn when the response arrives.
     pub(super) fn withdraw(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -276,7 +281,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Handles a lost position: the server does not know this waiter any more. The attempt
-    /// continues in the next round (with the next member id), at the queue's tail.
+    /// continues at the queue's tail under the next member id.
     pub(super) fn position_lost(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number).filter(|entry| entry.is_attempt()) else {
@@ -296,9 +301,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Continues the attempt under a new member id, like [`next_round`](Self::next_round). If no id
-    /// is left, ends the attempt with an error and returns `None`. The last id is reserved for a
-    /// batch's first member, whose attempt moves to the next id when the batch takes over its own.
+    /// Continues the attempt under the next member id, like [`next_round`](Self::next_round). If no
+    /// id is left, ends the attempt with an error and returns `None`. The last id is reserved: when
+    /// a batch hold takes over the id of its first member, this member always needs another id.
     pub(super) fn next_round_if_any(&mut self, number: u64) -> Option<u64> {
         if number % ROUNDS + 2 < ROUNDS {
             return Some(self.next_round(number));
@@ -311,8 +316,9 @@ impl<P: Mirror> Core<P> {
         None
     }
 
-    /// Continues the attempt under a new member id, with the same caller and mirror. Returns the
-    /// new id. The old member stays in the table, in the same state.
+    /// Continues the attempt under the next member id, with the same caller and mirror, and returns
+    /// this id. The new entry is in the state `Missed` until the caller of this method requests the
+    /// lock. The entry of the old member stays as it is.
     pub(super) fn next_round(&mut self, number: u64) -> u64 {
         let next = number + 1;
         let moved = self.table.change(number, Entry::take_caller);

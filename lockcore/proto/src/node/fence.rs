@@ -21,16 +21,16 @@ use crate::name::LockName;
 use crate::node::effect::Effect;
 use crate::node::entry::{Caller, Entry, Mirror, State};
 
-/// Number of bits in the table of busy names. Names with the same bit share their history.
+/// Number of bits in [`BusyNames`]. Names with the same bit count as busy together.
 const NAMES: usize = 4_096;
 
-/// The lock names that were busy at this node's last acquire or release, in a hash table of fixed
-/// size.
+/// The lock names that were busy when this node last acquired or released them, as a bitmap over
+/// the hashes of the names. Acquires and releases of such locks do not try the fast path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyNames {
-    /// A bit for each hash of a name. No memory is used before the first busy name.
+    /// A bit for each hash of a name. Empty until the first busy name.
     bits: Vec<u64>,
-    /// The number of set bits. If it is zero, no name needs to be hashed.
+    /// The number of set bits. While it is zero, no name needs to be hashed.
     count: usize,
 }
 
@@ -73,8 +73,9 @@ impl<P: Mirror> Core<P> {
         self.has_fast_path = has_one;
     }
 
-    /// Returns an empty fence if the acquire should take the fast path, because the lock was free
-    /// the last time; `None` otherwise. No other acquire of the lock may be pending.
+    /// Returns an empty fence if the acquire of `member` should take the fast path; `None` if it
+    /// should run as a script. The fast path is tried if the lock was free when this node last used
+    /// it. The caller ensures that no other acquire of the lock is in flight or unsent.
     pub(super) fn fence(&self, lock: &LockName, member: &Member) -> Option<BTreeSet<u64>> {
         let is_fast = self.has_fast_path
             && !self.busy.has(lock)
@@ -82,9 +83,9 @@ impl<P: Mirror> Core<P> {
         is_fast.then(BTreeSet::new)
     }
 
-    /// Handles an acquire that the fast path could not serve: it is sent again as a script. If
-    /// `may_hold` is true, the member may hold the lock already, and the script finds it as the
-    /// holder.
+    /// Handles an acquire that the fast path could not serve: it is sent again as a script.
+    /// `may_hold` is true if the fast path may have made the member the holder; then the script
+    /// finds it as the holder.
     pub(super) fn not_served(&mut self, number: u64, may_hold: bool) {
         let caller = self.table.change(number, |entry| {
             entry.may_hold = may_hold;
@@ -99,7 +100,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Sends the acquires that waited behind a fence until this event, in the order of arrival.
+    /// Sends the acquires that [`Table::send_now`](super::table::Table::send_now) has collected
+    /// during this event, in the order of their attempts.
     pub(super) fn send_passed(&mut self) {
         let mut numbers = self.table.take_to_send();
         numbers.sort_unstable();

@@ -14,43 +14,44 @@ impl<P: Mirror> Core<P> {
         self.commands.is_up() && self.subscription.is_up()
     }
 
-    /// Returns how many more first acquires may be sent now.
+    /// Returns how many more first acquires may be sent in a lane now.
     pub(super) fn room_to_ask(&self, lane: &Lane) -> usize {
         lane.traffic.bound(self.rules.acquires).saturating_sub(lane.traffic.asking)
     }
 
-    /// Returns how many more acquires may be retried now.
+    /// Returns how many more acquires may be retried in a lane now.
     pub(super) fn room_to_repeat(&self, lane: &Lane) -> usize {
         lane.traffic.bound(self.rules.window).saturating_sub(lane.traffic.repeating)
     }
 
-    /// Returns how many more leaves may be sent now. Twice as many leaves as acquires may be in
-    /// flight. So leaves never fall behind acquires, because each leave ends an acquire.
+    /// Returns how many more leaves may be sent in a lane now. The limit is twice that of acquires,
+    /// so that leaves never fall behind: each leave ends an acquire.
     pub(super) fn room_to_leave(&self, lane: &Lane) -> usize {
         let most = self.rules.acquires.saturating_mul(2);
         lane.traffic.bound(most).saturating_sub(lane.traffic.leaving)
     }
 
-    /// Returns how many more holds may be renewed now.
+    /// Returns how many more holds may be renewed in a lane now.
     pub(super) fn room_to_renew(&self, lane: &Lane) -> usize {
         lane.traffic.bound(MAX_AT_ONCE).saturating_sub(lane.traffic.renewing)
     }
 
-    /// Returns the total weight of the touches that may be sent now; 0 without a connection.
+    /// Returns the total weight of the touches that may be sent in a lane now; 0 without a
+    /// connection.
     pub(super) fn room_to_touch(&self, lane: &Lane) -> usize {
         let most = lane.traffic.bound(lines::MAX_TOUCHING / lines::MIN_WEIGHT) * lines::MIN_WEIGHT;
         let is_up = self.commands.is_up();
         if is_up { most.saturating_sub(lane.traffic.touching) } else { 0 }
     }
 
-    /// Creates a request for a caller that belongs to no attempt or hold here, such as an
-    /// inspection.
+    /// Creates a request of the driver itself, such as an inspection. It belongs to no attempt or
+    /// hold, so the core does not count it as in flight.
     pub fn aside(&self, lock: LockName, command: Command, sent: Moment) -> Ask {
         let lane = self.table.lane_of(&lock);
         Ask { lock, command, sent, background: false, lane, way: Way::Script }
     }
 
-    /// Creates a request that is sent now. A release takes the fast path if the lock was not busy
+    /// Creates a request that is sent now. A release takes the fast path, unless the lock was busy
     /// the last time.
     pub(super) fn request(&self, lock: LockName, command: Command, background: bool) -> Ask {
         let is_release = matches!(command, Command::Release { .. });
@@ -75,8 +76,8 @@ impl<P: Mirror> Core<P> {
         self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }
 
-    /// Counts a request as no longer in flight, in the lane in which it was sent, because the slot
-    /// may have moved since.
+    /// Counts a request as no longer in flight, in the lane in which it was sent, even if the lock
+    /// has moved since.
     fn arrived(&mut self, ask: &Ask) {
         if ask.way == Way::FellBack {
             self.busy.note(&ask.lock, true);
@@ -100,7 +101,7 @@ impl<P: Mirror> Core<P> {
         *count = count.saturating_sub(less);
     }
 
-    /// Records that a request was answered: the server responds.
+    /// Records that a request got a response, so that its server is alive.
     pub(super) fn succeeded(&mut self, ask: &Ask) {
         self.arrived(ask);
         if ask.way == Way::Fast && matches!(ask.command, Command::Release { .. }) {
@@ -113,8 +114,8 @@ impl<P: Mirror> Core<P> {
         traffic.is_silent = false;
     }
 
-    /// Records that a request failed. If it may have run and nothing else was answered since it was
-    /// sent, its lane is silent.
+    /// Records that a request failed. The lane becomes silent if the request may have run, and no
+    /// other response has arrived since it was sent.
     pub(super) fn failed(&mut self, ask: &Ask, error: &StoreError) {
         self.arrived(ask);
         let traffic = self.table.traffic(ask.lane);
