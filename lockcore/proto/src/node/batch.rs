@@ -8,46 +8,51 @@ use crate::name::LockName;
 use crate::node::moment::Moment;
 use crate::token::FencingToken;
 
-/// A batch's members. The table has an entry for the batch hold besides.
+/// A batch: members of this node that were granted a lock as a single hold. The table has an entry
+/// for each member, and for the hold.
 #[derive(Debug, Clone)]
 pub(super) struct Batch<P> {
     pub(super) lock: LockName,
-    /// The member ids that are released together. The first is the hold's id, and the others were
-    /// listed by the server.
+    /// The ids of the members that must leave the server when the hold is released. The first is
+    /// the id of the hold.
     pub(super) members: Vec<u64>,
-    /// The member ids that the server lists as still to be served. Empty once the batch was cut.
+    /// The ids that the server stores in the batch: the member that it shows as the holder, and the
+    /// members that wait. Finished members are included until `show_batch` removes them there.
+    /// Empty once the batch was cut.
     pub(super) listed: Vec<u64>,
-    /// The id of the member that has the lock, or to which it is offered; `None` in between.
+    /// The id of the member that has the lock or an offer of it; `None` while no member has either.
     pub(super) served: Option<u64>,
-    /// The ids of the members still to be served, each with its fencing token. Some may have been
-    /// cancelled.
+    /// The ids of the members still to be served, in order, each with its fencing token. Some may
+    /// have been cancelled.
     pub(super) rest: VecDeque<(u64, FencingToken)>,
-    /// Guards that have released the lock, each with the time. They wait until it is known whether
-    /// the server still had the hold at that time.
+    /// The mirrors of guards that have passed on the lock, each with the time. They get the outcome
+    /// once a response shows whether the server still had the hold at that time.
     pub(super) returned: Vec<(Moment, P)>,
-    /// The member id under which the first member's attempt continues; `None` if it had been
-    /// cancelled.
+    /// The id under which the first member's attempt continues, because the hold has taken over its
+    /// original id. `None` if the attempt was cancelled before the batch began.
     pub(super) of_first: Option<u64>,
-    /// The time when served members were last removed from the batch on the server.
+    /// When finished members were last removed from the batch on the server, or when the batch
+    /// began.
     pub(super) shown: Moment,
     pub(super) handed_over: bool,
-    /// True if the batch was cut, and the server may still list members that are not in it any
-    /// more. Then the hold is released by a leave of all remaining members.
+    /// True if the batch was cut short here, but the server may not know this yet. The hold is then
+    /// ended by a leave of the remaining members instead of a release, because the members that
+    /// were cut off may still share it on the server.
     pub(super) is_cut: bool,
-    /// The member ids that wait in the queue again because the batch was cut.
+    /// The ids of the members that were cut off, and wait in the queue again.
     pub(super) cut: Vec<u64>,
 }
 
 impl<P> Batch<P> {
-    /// Returns the number of finished members that the server still counts as waiting.
+    /// Returns the number of members that have finished, but still count as waiting on the server.
     pub(super) fn counted_too_many(&self) -> usize {
         let to_serve = self.rest.len() + usize::from(self.served.is_some());
         // The server regards one listed member as the holder.
         self.listed.len() - to_serve.max(1).min(self.listed.len())
     }
 
-    /// Ends the batch for the unserved members `waiting`. The hold belongs to the remaining members
-    /// from now on.
+    /// Cuts the batch short: removes the unserved members `waiting`, which wait in the queue again.
+    /// The remaining members keep the hold.
     pub(super) fn cut(&mut self, waiting: &[u64]) {
         self.rest.clear();
         self.listed.clear();
@@ -56,15 +61,14 @@ impl<P> Batch<P> {
         self.is_cut = true;
     }
 
-    /// Returns the id under which the server knows the member that is served now; `None` if none
-    /// is.
+    /// Returns the id by which the server knows the member that is served now; `None` if none is.
+    /// For the first member this is its original id, although its attempt has another id here.
     pub(super) fn served_as(&self) -> Option<u64> {
         let (served, first) = (self.served?, *self.members.first()?);
         Some(if self.of_first == Some(served) { first } else { served })
     }
 
-    /// Returns the member ids that the server lists although they are done, as the server knows
-    /// them.
+    /// Returns the members in `listed` that have finished, by the ids that the server knows.
     pub(super) fn done(&self) -> impl Iterator<Item = u64> {
         let first = self.members.first().copied();
         let ours = move |number: &u64| match self.of_first {
@@ -79,19 +83,20 @@ impl<P> Batch<P> {
     }
 }
 
-/// Returns the ids of the members to release together: the hold's id `first`, then the other ids.
+/// Returns the id `first` of a batch hold, followed by the other ids in `numbers`.
 pub(super) fn members_of(first: u64, numbers: &[u64]) -> Vec<u64> {
     let others = numbers.iter().copied().filter(|number| *number != first);
     std::iter::once(first).chain(others).collect()
 }
 
-/// A batch, as a reply or a message reports it.
+/// A batch, as the server reports it in a reply or in a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReportedBatch<'a> {
-    /// The lock, and the member under which the server stores the hold. A message contains neither;
-    /// then the first id names the hold.
+    /// The lock, and the member under which the server stores the hold. `None` if the report
+    /// contains neither, like a message; the first id in `numbers` is then the id of the hold.
     pub(super) hold: Option<(&'a LockName, &'a Member)>,
-    /// The members whose acquires are answered by the reply; empty in a message.
+    /// The members in the acquire that the reply answers. Empty for a message, or for the reply to
+    /// another command.
     pub(super) answered: &'a [Member],
     /// The ids of the batch members, in the order in which they are served.
     pub(super) numbers: &'a [u64],
@@ -102,20 +107,20 @@ pub(super) struct ReportedBatch<'a> {
 }
 
 impl ReportedBatch<'_> {
-    /// Returns true if the reply answers the member's acquire with this id.
+    /// Returns true if the reply answers the acquire of the member with this id.
     pub(super) fn answers(&self, number: u64) -> bool {
         self.answered.iter().any(|member| member.number() == number)
     }
 }
 
-/// All batches of a node. It allocates nothing before a batch is granted, so a hold outside a batch
-/// costs no more.
+/// All batches of a node, with their indices. Nothing is allocated before the first batch is
+/// granted.
 #[derive(Debug, Clone)]
 pub(super) struct Batches<P> {
-    /// The batches by the id of their holds. A batch stays until the server has acknowledged the
-    /// release.
+    /// The batches, by the id of their holds. A released batch stays until the server has
+    /// acknowledged the release.
     by_hold: BTreeMap<u64, Batch<P>>,
-    /// The id of the last batch hold for each lock.
+    /// The id of the latest batch hold for each lock.
     by_lock: BTreeMap<LockName, u64>,
     /// Each batch member that is served or still to be served, with the id of its batch hold.
     holds: BTreeMap<u64, u64>,
@@ -172,7 +177,7 @@ impl<P> Batches<P> {
         self.by_hold.contains_key(&first)
     }
 
-    /// Returns the id of this lock's last batch hold; `None` without a batch.
+    /// Returns the id of this lock's latest batch hold; `None` if there is no batch.
     pub(super) fn of_lock(&self, lock: &LockName) -> Option<u64> {
         self.by_lock.get(lock).copied()
     }
@@ -182,7 +187,7 @@ impl<P> Batches<P> {
         self.by_hold.insert(first, batch);
     }
 
-    /// Removes and returns the record of a batch. The hold stays in the table, as an ordinary hold.
+    /// Removes and returns the record of a batch. The entry of the hold stays in the table.
     pub(super) fn remove(&mut self, first: u64) -> Option<Batch<P>> {
         if self.by_hold.is_empty() {
             return None;

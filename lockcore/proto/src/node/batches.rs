@@ -39,9 +39,10 @@ use crate::terms::Renewal;
 use crate::token;
 use crate::{Command, Demand, Grant, Leaving, Mode, Released};
 
-/// An exclusive hold's weight, for a request that does not lower it.
+/// The weight of an exclusive hold. A [`Command::Reduce`] with this weight cuts a batch, and leaves
+/// the weight as it is.
 const ALL_WEIGHT: NonZeroU32 = NonZeroU32::new(crate::ALL).expect("the number is not zero");
-/// Minimum time between two requests that remove served members from a batch on the server.
+/// Minimum time between two requests that remove finished members from a batch on the server.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
 impl<P: Mirror> Core<P> {
@@ -55,7 +56,7 @@ impl<P: Mirror> Core<P> {
         self.table.get(number).is_some_and(|entry| matches!(entry.state, State::InBatch))
     }
 
-    /// Returns true if the server stores a batch hold under this member.
+    /// Returns true if `member` stands for a batch: the server stores the batch's hold under it.
     pub(super) fn is_batch(&self, member: &Member) -> bool {
         self.batches.contains(member.number()) && member.is_of(&self.node)
     }
@@ -71,27 +72,29 @@ impl<P: Mirror> Core<P> {
         *demand == Demand::EXCLUSIVE && *mode == Mode::Wait && !ends_by_itself
     }
 
-    /// Returns true if the member's hold is over once the members in `leaving` have left. A batch
-    /// hold is over once all its members have left.
+    /// Returns true if `member` is gone once the members in `leaving` have left. A batch hold is
+    /// gone only once all its members have left.
     pub(super) fn leaves_with(&self, member: &Member, leaving: &[Leaving]) -> bool {
         let leaves = |number: &u64| leaving.iter().any(|one| one.member.number() == *number);
         let batch = self.batches.get(member.number()).filter(|_| member.is_of(&self.node));
         batch.is_none_or(|batch| batch.members.iter().all(leaves))
     }
 
-    /// Returns true if the caller of this attempt still waits.
+    /// Returns true if the caller of this attempt still waits for the lock.
     fn is_wanted(&self, number: u64) -> bool {
         self.table.get(number).is_some_and(|entry| entry.caller == Caller::Waits)
     }
 
-    /// Returns the member id under which the server stores this member's hold. Within a batch it is
-    /// usually the first member's id.
+    /// Returns the id under which the server stores a member's hold: for a batch member, the id of
+    /// the batch hold; for any other member, its own id.
     pub fn held_as(&self, number: u64) -> u64 {
         self.batches.hold_of(number).unwrap_or(number)
     }
 
-    /// Handles the report that a batch was granted a hold, now or earlier: confirms the hold if it
-    /// is in doubt, and offers it to the first member.
+    /// Handles the report that the server granted a hold to a batch of this node's members. Unless
+    /// the batch is known already, offers the lock to the first member that waits. If the hold is
+    /// in doubt, a renewal must confirm it first; if its lease may be over, the members are touched
+    /// instead. A hold for which no member waits is released.
     pub(super) fn granted_batch(&mut self, reported: ReportedBatch<'_>, source: GrantSource) {
         let waiting = reported.numbers.iter().copied().filter(|number| self.is_waiting(*number));
         let waiting: Vec<u64> = waiting.collect();
@@ -153,8 +156,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Turns the entry of the member `name` into a batch hold, or adds such an entry. The hold must
-    /// be confirmed or served next.
+    /// Records a new batch. The entry of the member `name` becomes the entry of the hold; it is
+    /// added if there is none. `handed_over` is true if the grant arrived as a message. Afterwards,
+    /// the caller must confirm the hold or begin to serve it.
     fn begin_batch(&mut self, lock: LockName, name: Member, members: &[u64], handed_over: bool) {
         let first = name.number();
         let of_first = self.is_waiting(first).then(|| self.next_round(first));
@@ -182,8 +186,8 @@ impl<P: Mirror> Core<P> {
         self.batches.insert(first, batch);
     }
 
-    /// Records a batch's members and their tokens, as the server reports them. A member that was in
-    /// an earlier report but is not in this one requests the lock again.
+    /// Records the members of a batch and their tokens, as reported by the server. A member of an
+    /// earlier report that is missing in this report queues again at the tail.
     fn list_batch(&mut self, first: u64, reported: ReportedBatch<'_>) {
         let of_first = self.batches.get(first).and_then(|batch| batch.of_first);
         let mut listed = VecDeque::new();
@@ -211,8 +215,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Marks the batch hold as certain for `left`, counted from `anchor`, and offers the lock to
-    /// the first member.
+    /// Begins to serve a batch whose hold is certain for `left`, counted from `anchor`: offers the
+    /// lock to the first member.
     fn serve_batch(&mut self, first: u64, anchor: Moment, left: Duration) {
         let now = self.now;
         self.table.change(first, |entry| {
@@ -223,8 +227,9 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, Some(now));
     }
 
-    /// Returns the number of finished batch members that the server still counts as waiting for
-    /// this lock, because served members are removed there late. 0 if the batch hold may be lost.
+    /// Returns the number of batch members that have finished with this lock, but still count as
+    /// waiting on the server. Reported queue positions are too high by this number. Returns 0 if
+    /// the batch hold may be lost.
     pub(super) fn done_in_batch(&self, lock: &LockName) -> u64 {
         let Some(first) = self.batches.of_lock(lock) else { return 0 };
         let is_held = self.table.get(first).is_some_and(|entry| {
@@ -234,8 +239,8 @@ impl<P: Mirror> Core<P> {
         batch.map_or(0, |batch| batch.counted_too_many() as u64)
     }
 
-    /// Returns true if the batch has another member to serve. Cancelled members at the front are
-    /// removed first.
+    /// Returns true if the batch has another member to serve. First removes cancelled members from
+    /// the front of the list.
     fn has_next(&mut self, first: u64) -> bool {
         let table = &self.table;
         let Some(batch) = self.batches.get_mut(first) else { return false };
@@ -247,10 +252,10 @@ impl<P: Mirror> Core<P> {
         !batch.rest.is_empty()
     }
 
-    /// Offers the lock to the next member of a batch, if no member is served now. If the hold is
-    /// too short or in doubt, it is renewed first. After the last member the batch is released: in
-    /// the background at `due`, or by the caller if `due` is `None`. Returns true in this last
-    /// case.
+    /// Offers the lock to the next member of a batch. Must be called only while no member is
+    /// served. If the hold is in doubt or ends soon, it is renewed first, and the response calls
+    /// this method again. After the last member, marks the hold for release and returns true: the
+    /// core sends the release at `due`, or the caller sends it if `due` is `None`.
     pub(super) fn serve_next(&mut self, first: u64, due: Option<Moment>) -> bool {
         let now = self.now;
         if !self.has_next(first) {
@@ -279,8 +284,9 @@ impl<P: Mirror> Core<P> {
         false
     }
 
-    /// Renews the batch hold at once, unless a renewal is in flight. The request is sent with this
-    /// event and not with the next tick, because a caller waits for the response.
+    /// Renews the batch hold with this event instead of the next tick, because a caller waits for
+    /// the response. Does nothing while a renewal is in flight. Without room in the lane, the
+    /// renewal is due at once.
     fn renew_batch_now(&mut self, first: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(first) else { return };
@@ -295,8 +301,9 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Ends the turn of member `number`, who is done with the lock or the offer, and serves the
-    /// next member. Returns true if it was the last member.
+    /// Ends the turn of the batch member `number`, which had the lock or an offer of it, and serves
+    /// the next member. After the last member, returns true; then `due` states when the hold is
+    /// released, as in [`serve_next`](Self::serve_next).
     pub(super) fn pass_on(&mut self, first: u64, number: u64, due: Option<Moment>) -> bool {
         self.forget_member(number);
         if due.is_none() {
@@ -315,8 +322,10 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, due)
     }
 
-    /// Ends a guard's turn like `pass_on`, for a caller who wants to know whether the hold still
-    /// existed. After the last member, returns the batch hold's id to release; `None` otherwise.
+    /// Ends the turn of a guard whose caller wants to know whether the hold still existed. If
+    /// another member is next, a renewal finds this out, and [`Mirror::returned`] reports it. After
+    /// the last member, returns the id of the batch hold, which the caller must release; `None`
+    /// otherwise.
     pub(super) fn return_to_batch(&mut self, first: u64, number: u64) -> Option<u64> {
         let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
         if self.pass_on(first, number, None) {
@@ -329,8 +338,8 @@ impl<P: Mirror> Core<P> {
         None
     }
 
-    /// Handles the response to a release of this member, or an error. If it stands for a batch
-    /// hold, waiting callers learn the outcome.
+    /// Handles the outcome of a release, as reported by the response or an error. If `member`
+    /// stands for a batch, guards that passed on the lock until `sent` learn the outcome.
     pub(super) fn batch_released(
         &mut self,
         member: &Member,
@@ -342,7 +351,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Removes a batch member here, without a command to the server.
+    /// Removes a member from its batch here, because its turn is over or it was cancelled. On the
+    /// server, it stays in the batch until a later request removes it. If a copy of the acquire may
+    /// still run, the member also leaves, so that a tombstone refuses the copy.
     fn forget_member(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -353,7 +364,8 @@ impl<P: Mirror> Core<P> {
         self.remember_release(Some(number), &lock, &member);
     }
 
-    /// Cancels a batch member that waits to be served.
+    /// Cancels a batch member that has not been offered the lock yet. If no member is left, the
+    /// batch is released.
     pub(super) fn withdraw_from_batch(&mut self, first: u64, number: u64) {
         let now = self.now;
         self.forget_member(number);
@@ -364,8 +376,10 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles the response to a batch hold's confirmation. `grant` contains the present list of
-    /// members. If the hold exists, the first member is served; otherwise the batch is dissolved.
+    /// Handles the response to the confirmation of a batch hold. If the server has the hold, `left`
+    /// is the lease from `sent` on, `grant` lists the present members, and the first of them is
+    /// served. Otherwise the batch is dissolved. If the hold may have been force-released since, it
+    /// is confirmed again.
     pub(super) fn batch_confirmed(
         &mut self,
         first: u64,
@@ -394,8 +408,9 @@ impl<P: Mirror> Core<P> {
         self.serve_batch(first, sent, left);
     }
 
-    /// Removes served members from the batch on the server, now and then. Only inspections depend
-    /// on it, because they show the batch's first member as the holder.
+    /// Removes finished members from the batch on the server, at most once per [`SHOWN_EVERY`].
+    /// Nothing depends on this but inspections, which show the first member in the batch as the
+    /// holder.
     pub(super) fn show_batch(&mut self, first: u64) {
         let now = self.now;
         let Some(lane) = self.table.get(first).map(|entry| entry.lane) else { return };
@@ -419,8 +434,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles the response to a batch hold's renewal. `left` is the new lease, or zero if the
-    /// server has no such hold.
+    /// Handles the response to the renewal of a batch hold, sent at `sent`. `left` is the new
+    /// lease; zero if the server has no such hold.
     pub(super) fn batch_renewed(&mut self, first: u64, sent: Moment, left: Duration) {
         let now = self.now;
         let (chance, doubt) = (self.chance(first), self.doubt);
@@ -459,7 +474,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Extends the lease of the member that is served now to that of the batch hold.
+    /// Extends the lease of the member that is served now, after the batch hold `hold` was renewed.
     fn follow(&mut self, first: u64, hold: &Lease) {
         let Some(served) = self.batches.get(first).and_then(|batch| batch.served) else { return };
         self.table.change(served, |entry| {
@@ -469,7 +484,8 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Handles a failed renewal of a batch hold.
+    /// Handles a failed renewal of a batch hold: schedules the next one. Guards that passed on the
+    /// lock, and wait for the outcome, get the error.
     pub(super) fn batch_not_renewed(&mut self, first: u64, error: &StoreError) {
         let now = self.now;
         let retried = self.table.change(first, |entry| {
@@ -483,8 +499,8 @@ impl<P: Mirror> Core<P> {
         self.prove(first, Err(error), now);
     }
 
-    /// Reports whether the server still had the hold, or an error, to all guards that released the
-    /// lock until `sent`.
+    /// Reports the outcome to all guards of the batch that passed on the lock until `sent`: whether
+    /// the server still had the hold, or the error because of which this is unknown.
     pub(super) fn prove(
         &mut self,
         first: u64,
@@ -500,8 +516,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Dissolves a batch whose hold is uncertain, while no guard relies on it. The members wait in
-    /// the queue again, and a touch at `at` finds out their state.
+    /// Dissolves a batch whose hold is uncertain, while no guard relies on the hold. The members
+    /// count as waiting in the queue again. The touch at `at` shows whether they are.
     pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
         let now = self.now;
         let Some(batch) = self.batches.remove(first) else { return };
@@ -541,9 +557,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a batch hold without a release, although the server may still have it. The guard is
-    /// notified with the reason `why`, and unserved members wait in the queue again until a touch
-    /// finds out their state.
+    /// Ends a batch whose hold is lost, although the server may still have the hold. The guard is
+    /// notified with the reason `why`. Unserved members count as waiting in the queue again, until
+    /// a touch shows whether they are.
     pub(super) fn lose_batch(&mut self, first: u64, why: &'static str) {
         let now = self.now;
         if self.batches.get(first).is_some_and(|batch| batch.served.is_none())
@@ -579,7 +595,8 @@ impl<P: Mirror> Core<P> {
         self.table.touch_by(&lock, now);
     }
 
-    /// Cuts a batch short: the members not served yet wait in the queue again, under their own ids.
+    /// Cuts a batch short: the unserved members wait in the queue again under their own ids. If the
+    /// first member is among them, it queues at the tail, because the hold keeps its id.
     fn cut_batch(&mut self, first: u64) {
         let Some(batch) = self.batches.get(first) else { return };
         let (of_first, rest) = (batch.of_first, batch.rest.iter().map(|(number, _)| *number));
@@ -600,8 +617,8 @@ impl<P: Mirror> Core<P> {
         self.doubt_cut(first);
     }
 
-    /// Marks the members of a cut batch that wait again, so that a report sent until now is not
-    /// taken for a later hold.
+    /// Marks the members that were cut off from a batch and wait again. A report sent before now
+    /// may mean the hold of the batch, and must not be taken for a later hold of these members.
     fn doubt_cut(&mut self, first: u64) {
         let now = self.now;
         let cut = self.batches.get(first).map_or_else(Vec::new, |batch| batch.cut.clone());
@@ -618,8 +635,8 @@ impl<P: Mirror> Core<P> {
         self.batches.remove(first)
     }
 
-    /// Leaks a batch member's guard: from now on the hold belongs to this guard alone, until it
-    /// expires.
+    /// Prepares to leak the guard of a batch member: cuts the batch short, so that the hold belongs
+    /// to this guard alone until the lease expires.
     pub(super) fn leak_batch(&mut self, first: u64, guard: u64) {
         // If the request fails, the other members wait until the lease has expired.
         if let Some(ask) = self.cut_by_guard(first, ALL_WEIGHT) {
@@ -628,8 +645,9 @@ impl<P: Mirror> Core<P> {
         self.forget_member(guard);
     }
 
-    /// Cuts a batch short because its guard leaks or downgrades the hold. Returns the request that
-    /// sets the hold's weight and puts unserved members back at the queue's front.
+    /// Cuts a batch short, because its guard keeps the hold for a leak or a downgrade. Returns the
+    /// request that sets the hold's weight on the server, and puts the unserved members back at the
+    /// queue's front. For a hold outside a batch, the request only sets the weight.
     pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<Ask> {
         let served = self.batches.get(first).and_then(Batch::served_as);
         self.cut_batch(first);
@@ -641,8 +659,8 @@ impl<P: Mirror> Core<P> {
         Some(self.request(lock.clone(), command, false))
     }
 
-    /// Ends the offer to a batch member that did not take the lock in time. The attempt continues
-    /// once its caller comes.
+    /// Withdraws the offer to a batch member, because the hold was lost before the caller took the
+    /// lock. Wakes the caller, who requests the lock again in the next round.
     pub(super) fn miss_in_batch(&mut self, number: u64) {
         let next = self.next_round_if_any(number);
         self.forget_member(number);
@@ -653,7 +671,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Queues a batch member again at the tail, because the batch ended before its turn.
+    /// Queues a batch member again at the tail under the next member id, because the batch ended
+    /// before its turn.
     pub(super) fn ask_anew(&mut self, number: u64) {
         let now = self.now;
         if !self.is_in_batch(number) {
@@ -669,7 +688,8 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Handles the response to the request by which a guard cut its batch, or an error.
+    /// Handles the response to a [`Command::Reduce`], or the error. If the request has cut a batch,
+    /// the server knows the cut from now on.
     pub(super) fn batch_cut(
         &mut self,
         member: &Member,
@@ -693,7 +713,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Releases a batch hold for which no member waits.
+    /// Releases a batch hold that was granted when none of the members waited any more. `name` is
+    /// the member under which the server stores the hold.
     fn give_back_batch(&mut self, lock: LockName, name: Member, members: &[u64]) {
         let first = name.number();
         // A member that came back from a cut batch may have a new queue position or hold, so it
@@ -709,8 +730,8 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, Some(self.now));
     }
 
-    /// Refuses a batch's first member, because the store did not confirm the write of the grant.
-    /// The next member needs another confirmation.
+    /// Refuses the lock to the first member of a batch, because the store did not confirm the write
+    /// of the grant. The hold is then confirmed once more, for the next member.
     pub(super) fn refuse_first(&mut self, first: u64, refusal: &Refusal) {
         let now = self.now;
         if !self.has_next(first) {
