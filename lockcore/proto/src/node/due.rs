@@ -15,28 +15,28 @@ use crate::{Command, Leaving};
 /// The kinds of timed work, in the order in which a tick does them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DueWork {
-    /// A hold, an offer or a leaked hold ends.
+    /// Expired holds and offers are ended, and leaked holds are forgotten.
     End,
     /// Holds whose renewals are due are renewed.
     Renewal,
-    /// Members that left before another server took over leave once more.
+    /// Members that were released shortly before another server took over leave once more.
     LeaveAgain,
     /// Due releases and leaves are sent.
     GiveBack,
-    /// After a reconnect, all renewals and leaves are made due.
+    /// The renewal of all holds continues: renewals and leaves are made due.
     RenewAll,
-    /// Acquires are sent that had no room before.
+    /// Unsent first acquires are sent, as far as there is room.
     Turn,
     /// Attempts that are backing off are retried.
     Retry,
-    /// Waiters are touched, lock by lock.
+    /// Locks whose touches are due are touched.
     Touch,
-    /// After a reconnect, touches of all waiters are made due.
+    /// The recheck after missed messages continues: touches of all waiters are made due.
     Recheck,
 }
 
 impl DueWork {
-    /// All kinds of work, in order. No other place lists them.
+    /// All kinds of work, in the order of a tick.
     pub(super) const ALL: [Self; 9] = [
         Self::End,
         Self::Renewal,
@@ -50,8 +50,7 @@ impl DueWork {
     ];
 }
 
-/// Returns the earlier of two moments. If only one is given, returns that one; `None` if there is
-/// none.
+/// Returns the earlier of two moments, or the only moment if the other is `None`.
 #[inline]
 fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
     match (one, other) {
@@ -94,7 +93,8 @@ impl<P: Mirror> Core<P> {
             || self.table.lanes().iter().any(|lane| is_due(self.first_in(lane, work)))
     }
 
-    /// Returns when work of this kind is due that belongs to no lane; `None` if there is none.
+    /// Returns when the first work of this kind is due, if the kind belongs to the whole node;
+    /// `None` if there is no work, or if it belongs to lanes.
     #[inline]
     fn first_of_node(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
@@ -107,8 +107,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when work of this kind is due in a lane; `None` if there is none, or no room for
-    /// more requests.
+    /// Returns when the first work of this kind is due in a lane; `None` if there is no work, or no
+    /// room for more requests.
     #[allow(
         clippy::inline_always,
         reason = "asked after every event: a call costs more than it does"
@@ -136,8 +136,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Does due work of this kind, for at most `budget` attempts or holds. Returns the unused part
-    /// of `budget`.
+    /// Does due work of this kind, for at most `budget` attempts and holds. Returns the remaining
+    /// budget.
     fn handle(&mut self, work: DueWork, budget: usize) -> usize {
         match work {
             DueWork::End => self.end_what_is_due(budget),
@@ -152,8 +152,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Calls `work` for each lane with an equal part of the budget. A part left unused goes to the
-    /// following lanes. Each tick begins with another lane. Returns the unused part of `budget`.
+    /// Calls `work` for each lane with an equal share of the budget. The unused part of a share
+    /// goes to the following lanes. Returns the remaining budget.
     pub(super) fn in_each_lane(
         &mut self,
         mut budget: usize,
@@ -179,8 +179,8 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Retries the attempts in a lane that are backing off, once the pause is over. Handles at most
-    /// `budget` members, and returns the unused part of this number.
+    /// Retries the attempts in a lane that are backing off, if their pause is over. Handles at most
+    /// `budget` attempts. Returns the remaining budget.
     fn retry_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let retry_at = self.table.lane(lane).traffic.retry_at;
         if retry_at.is_some_and(|at| at <= self.now) {
@@ -190,9 +190,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Sends the due renewals in a lane, and renewals due soon, because many together cost the
-    /// server little more than one. Handles at most `budget` members, and returns the unused part
-    /// of this number.
+    /// Sends the due renewals in a lane. Renewals due soon are sent along, because many together
+    /// cost the server little more than one. Handles at most `budget` holds. Returns the remaining
+    /// budget.
     pub(super) fn renew_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let now = self.now;
         let lane = self.table.lane(lane);
@@ -206,9 +206,9 @@ impl<P: Mirror> Core<P> {
         budget - due.len()
     }
 
-    /// Sends all due releases, without a limit: each release ends a hold, so there cannot be more
-    /// than grants. Then sends the due leaves for which there is room, grouped by lock, as far as
-    /// the releases have not used up `budget`. Returns the unused part of `budget`.
+    /// Sends the due releases, and then the due leaves for which lanes have room. Releases have no
+    /// limit, because each ends a hold, so they cannot outnumber the grants. Leaves for the same
+    /// lock are sent together. Returns the part of `budget` that neither has used.
     pub(super) fn give_back_what_is_due(&mut self, mut budget: usize) -> usize {
         while let Some(&(at, number)) = self.table.releases().first()
             && at <= self.now
@@ -292,9 +292,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// After a reconnect, makes the renewals and leaves of a bounded number of members due. Each is
-    /// sent when its lane has room. Handles at most `budget` members, and returns the unused part
-    /// of this number.
+    /// Continues the renewal of all holds: makes the renewals and leaves of some members due at
+    /// once. Each is sent when the lane has room. Handles at most [`MADE_DUE`] members, and at most
+    /// `budget`. Returns the remaining budget.
     pub(super) fn renew_on(&mut self, budget: usize) -> usize {
         let Some((from, since)) = self.renew_all else { return budget };
         let (numbers, next) = self.stale(from, since, budget.min(MADE_DUE));
@@ -305,9 +305,10 @@ impl<P: Mirror> Core<P> {
         budget - numbers.len()
     }
 
-    /// Returns the ids of up to `most` members, from the id `from` on: holds not requested since
-    /// `since`, and members that leave. Members with such a request in flight are left out. Also
-    /// returns the id from which to continue.
+    /// Returns the ids of up to `most` members for the renewal of all holds, from the id `from` on:
+    /// holds with a lease requested before `since`, and members that leave. Skips members whose
+    /// renewal or leave is in flight. Also returns the id from which to continue; `None` at the
+    /// end.
     fn stale(&self, from: u64, since: Moment, most: usize) -> (Vec<u64>, Option<u64>) {
         self.part_of(from, most, |entry| match &entry.state {
             State::Held(lease) | State::Serving(lease) => {
@@ -318,8 +319,8 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    /// Makes a hold's renewal due, or a member's next leave, because the pauses between leaves have
-    /// grown without a connection.
+    /// Makes the renewal of a hold, or the next leave of a member, due at once. The pause between
+    /// leaves starts over, because it may have grown without a connection.
     fn make_due(&mut self, number: u64) {
         let now = self.now;
         self.table.change(number, |entry| match &mut entry.state {

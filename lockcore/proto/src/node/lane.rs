@@ -21,7 +21,7 @@ use crate::node::entry::IndexKeys;
 use crate::node::moment::Moment;
 use crate::node::recent_release::RecentRelease;
 
-/// Maximum number of requests in flight of each kind to a server that has stopped responding.
+/// Maximum number of requests of each kind in flight to a server that does not respond.
 const SILENT: usize = 32;
 
 /// A set of member ids or other keys, ordered by the time when work for them is due.
@@ -40,7 +40,7 @@ pub(super) struct Lane {
     pub(super) traffic: Traffic,
 }
 
-/// The number of requests in flight in a lane, and times derived from responses.
+/// The requests in flight in a lane, counted by kind, and the times that depend on the responses.
 #[derive(Debug, Clone)]
 pub(super) struct Traffic {
     /// The number of first acquires in flight.
@@ -55,11 +55,11 @@ pub(super) struct Traffic {
     pub(super) touching: usize,
     pub(super) last_success: Moment,
     pub(super) is_silent: bool,
-    /// The time when attempts that are backing off are sent again.
+    /// When the attempts that are backing off are retried.
     pub(super) retry_at: Option<Moment>,
     pub(super) pause: Duration,
-    /// Releases that this server may not know, because it has taken over: their members leave once
-    /// more.
+    /// Releases that the server may not know, because it took over shortly after them. Their
+    /// members leave once more.
     pub(super) again: VecDeque<RecentRelease>,
 }
 
@@ -81,14 +81,15 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Returns the limit `most` for requests in flight, lowered while the server does not respond.
+    /// Returns the maximum number of requests in flight: `most`, or less while the server does not
+    /// respond.
     pub(super) fn bound(&self, most: usize) -> usize {
         if self.is_silent { most.min(SILENT) } else { most }
     }
 }
 
 impl Lane {
-    /// Updates the orders of this lane after an entry's index keys have changed.
+    /// Updates the sets of this lane after the index keys of an entry have changed.
     #[inline]
     pub(super) fn reorder(&mut self, number: u64, before: &IndexKeys, after: &IndexKeys) {
         move_in_time(&mut self.renewals, number, before.renew, after.renew);
@@ -98,8 +99,8 @@ impl Lane {
     }
 }
 
-/// Moves a member id from one due time to another. Most changes of an entry change no time, and
-/// then cost only the comparison.
+/// Moves a member id in `set` from one due time to another; `None` if it is not in the set. Returns
+/// at once if the time is the same, as after most changes of an entry.
 #[inline]
 pub(super) fn move_in_time(
     set: &mut ByTime,

@@ -15,42 +15,39 @@ use crate::{Command, MAX_LINES, MAX_MEMBERS, Presence, Reply, Touched};
 
 /// Pause before a failed touch is repeated.
 pub(super) const TOUCH_RETRY: Duration = Duration::from_millis(500);
-/// The divisor of the touch period: a touch may be sent a fortieth of the period early, together
-/// with touches already due.
+/// The divisor of the touch period. A touch may be sent early by this part of the period, to go
+/// together with touches that are due.
 const AHEAD: u32 = 40;
-/// Maximum random delay, in ms, of a touch at the end of another holder's lease, so that not all
-/// nodes send it at the same instant.
+/// Maximum random delay of a touch at the end of another holder's lease, in ms. Without it, all
+/// nodes would touch the lock at the same instant.
 const JITTER_MS: u64 = 50;
-/// Minimum time before a touch at a lease's end, so that touches do not follow each other without a
-/// pause.
+/// Minimum time until a touch at a lease's end. Without it, touches could follow each other without
+/// a pause.
 pub(super) const MIN_DELAY: Duration = Duration::from_millis(5);
 
-/// Minimum weight of a touch, because a script takes at most `MAX_LINES` locks or `MAX_MEMBERS`
-/// members.
+/// Minimum weight of a touch. A script call takes at most `MAX_LINES` locks and `MAX_MEMBERS`
+/// members, so a lock with few waiters still uses this share of a call.
 pub(super) const MIN_WEIGHT: usize = MAX_MEMBERS / MAX_LINES;
-/// Maximum total weight of the touches in flight in each lane: as much as four full scripts. With
-/// one script at a time and a round trip of 50 ms, 20 000 locks could not all be touched before the
-/// first deadline.
+/// Maximum total weight of the touches in flight in each lane: as much as four full script calls.
+/// With a single call at a time and a round trip of 50 ms, touching 20 000 locks would take longer
+/// than the liveness deadline.
 pub(super) const MAX_TOUCHING: usize = 4 * MAX_MEMBERS;
 
-/// Returns a touch's weight: the number of members, but at least the share that a lock has of a
-/// full script.
+/// Returns the weight of a touch of these members: their number, but at least [`MIN_WEIGHT`].
 pub(super) fn weight(members: &[Member]) -> usize {
     members.len().max(MIN_WEIGHT)
 }
 
 impl<P: Mirror> Core<P> {
-    /// Starts a recheck: schedules a touch for each lock with waiters of this node, because
-    /// messages from the server may have been missed. [`recheck_on`](Self::recheck_on) does the
-    /// work, and skips locks that are touched before their turn.
+    /// Starts a recheck: all waiters of this node are touched, because messages from the server may
+    /// have been missed. [`recheck_on`](Self::recheck_on) does the work in the following ticks.
     pub(super) fn check_lines(&mut self) {
         self.recheck = Some((Bound::Unbounded, self.now));
     }
 
-    /// Continues a recheck, which finds grants whose messages were missed: schedules an immediate
-    /// touch for the waiters of the next locks. At most [`MADE_DUE`] locks, and at most `budget`,
-    /// are examined in a call. Returns the unused part of `budget`; does nothing if no recheck is
-    /// under way.
+    /// Continues a recheck: schedules an immediate touch for the next locks, unless they were
+    /// touched since the recheck began. Examines at most [`MADE_DUE`] locks, and at most `budget`.
+    /// Returns the remaining budget.
     pub(super) fn recheck_on(&mut self, budget: usize) -> usize {
         let Some((mut from, since)) = self.recheck.take() else { return budget };
         for left in (budget.saturating_sub(MADE_DUE)..budget).rev() {
@@ -66,9 +63,9 @@ impl<P: Mirror> Core<P> {
         budget.saturating_sub(MADE_DUE)
     }
 
-    /// Sends the due touches of a lane, and touches due soon. A queue that waits for a lease's end
-    /// is not touched early, because it was touched lately and nothing changes before that end.
-    /// Returns the unused part of `budget`.
+    /// Sends the due touches in a lane. Touches due soon are sent along, unless they wait for the
+    /// end of another holder's lease, before which nothing changes. Handles at most `budget` locks.
+    /// Returns the remaining budget.
     pub(super) fn touch_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
         let now = self.now;
         let room = self.room_to_touch(self.table.lane(lane)).div_ceil(MIN_WEIGHT).min(budget);
@@ -88,9 +85,9 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Touches all waiters of this node for a lock. The next touch is due after the period minus a
-    /// random part: up to a tenth, or up to half after a recheck, so that queues touched together
-    /// spread out.
+    /// Touches all waiters of this node for a lock, and schedules the next touch after the usual
+    /// period. A random part is subtracted, so that queues touched together spread out: up to a
+    /// tenth, or up to half after a recheck.
     pub(super) fn touch_line(&mut self, lock: &LockName) {
         let now = self.now;
         let Some(line) = self.table.lines().get(lock) else { return };
@@ -145,8 +142,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Touches a member that the server has woken. Only this member is touched, because it is next
-    /// and the queue may be long.
+    /// Handles the message that the lock of a waiting member may be free: touches this member, and
+    /// no others, because it is next in the queue.
     pub(super) fn poked(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         match entry.state {
@@ -169,8 +166,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when to touch a lock whose first lease ends in `first_end_ms`; after the usual
-    /// period if there is no lease.
+    /// Returns when to touch a lock next: just after the end of the first lease, in `first_end_ms`
+    /// from now; after [`TOUCH_PERIOD`] if there is no lease. The member id `number` only varies
+    /// the random delay.
     pub(super) fn lease_end(&self, number: u64, first_end_ms: Option<u64>) -> Moment {
         let now = self.now;
         let Some(left_ms) = first_end_ms.filter(|left_ms| *left_ms > 0) else {

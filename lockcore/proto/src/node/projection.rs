@@ -11,7 +11,7 @@ use crate::name::LockName;
 use crate::node::entry::{Caller, Mirror, State};
 use crate::node::moment::Moment;
 
-/// The state of an attempt or a hold, without the data.
+/// The state of an attempt or a hold, without its data: see `State`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "as in the table")]
 pub enum Phase {
@@ -33,26 +33,26 @@ pub enum Phase {
     Over,
 }
 
-/// A single item of scheduled work.
+/// A piece of scheduled work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
-    /// The hold or offer with this member id ends, because its time is over.
+    /// The hold or offer of the member with this id ends, because its time is over.
     End(u64),
-    /// The hold with this member id is renewed.
+    /// The hold of the member with this id is renewed.
     Renewal(u64),
     /// The member with this id is released or leaves.
     GiveBack(u64),
     /// All waiters of this node for this lock are touched.
     Touch(LockName),
-    /// Acquires are sent that had no room before.
+    /// Unsent first acquires are sent, as far as there is room.
     Turn,
-    /// Attempts that are backing off are sent again.
+    /// Attempts that are backing off are retried.
     Retry,
-    /// Released members leave once more, because another server has taken over.
+    /// Members that were released shortly before another server took over leave once more.
     LeaveAgain,
-    /// All holds are renewed, because a connection is new.
+    /// The renewal of all holds continues, after a reconnect or a jump of the server's clock.
     RenewAll,
-    /// All waiters are touched, because a connection is new.
+    /// The recheck of all waiters continues, after messages may have been missed.
     Recheck,
 }
 
@@ -80,13 +80,12 @@ impl State {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Returns an attempt's member id in the round `round`: after it has lost so many queue
-    /// positions.
+    /// Returns the member id of an attempt that has lost its queue position `round` times.
     pub fn number_of(attempt: u64, round: u64) -> u64 {
         attempt << ROUND_BITS | round
     }
 
-    /// Splits a member id into the attempt number and the round.
+    /// Splits a member id into the number of the attempt and the round.
     pub fn parts_of(number: u64) -> (u64, u64) {
         (number >> ROUND_BITS, number % (1 << ROUND_BITS))
     }
@@ -96,17 +95,18 @@ impl<P: Mirror> Core<P> {
         self.current(attempt)
     }
 
-    /// Returns the member's state with this id; `None` if the core does not have it.
+    /// Returns the state of the member with this id; `None` if it is not in the table.
     pub fn phase(&self, number: u64) -> Option<Phase> {
         self.table.get(number).map(|entry| entry.state.phase())
     }
 
-    /// Returns the member with this id; `None` if the core does not have it.
+    /// Returns the member with this id; `None` if it is not in the table.
     pub fn member(&self, number: u64) -> Option<&Member> {
         self.table.get(number).map(|entry| &entry.member)
     }
 
-    /// Returns the time from which the lease of a grant by message is counted for this member id.
+    /// Returns when the member with this id last certainly did not hold the lock. The lease of a
+    /// grant by message is counted from this time. `None` if the member is not in the table.
     pub fn anchor(&self, number: u64) -> Option<Moment> {
         self.table.get(number).map(|entry| entry.anchor)
     }
@@ -121,12 +121,12 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns the ids of all members that the core has.
+    /// Returns the ids of all members in the table.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         self.table.entries().keys().copied()
     }
 
-    /// Returns the member ids that cannot proceed before a request in flight is answered.
+    /// Returns the ids of the members that cannot proceed before a request in flight is answered.
     pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
         let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
             State::Asking { .. } | State::Confirming { .. } | State::ConfirmingBatch => true,
@@ -136,13 +136,13 @@ impl<P: Mirror> Core<P> {
         waits.map(|(number, _)| *number)
     }
 
-    /// Returns all scheduled work with its due time, item by item, for a model checker that chooses
-    /// the order.
+    /// Returns all scheduled work with the times when it is due. A model checker can do it in any
+    /// order, by [`attend`](Self::attend).
     pub fn dues(&self) -> impl Iterator<Item = (Moment, Due)> {
         DueWork::ALL.into_iter().flat_map(|work| self.each(work))
     }
 
-    /// Returns all scheduled items of this kind.
+    /// Returns all scheduled work of this kind.
     fn each(&self, work: DueWork) -> Vec<(Moment, Due)> {
         let numbers = |numbers: &BTreeSet<(Moment, u64)>, due: fn(u64) -> Due| {
             numbers.iter().map(|(at, number)| (*at, due(*number))).collect()
@@ -179,7 +179,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Does the work of an item, even before it is due.
+    /// Does a piece of scheduled work, even before it is due.
     pub fn attend(&mut self, due: &Due) {
         match due {
             Due::End(number) => self.ended(*number),
@@ -208,8 +208,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Appends numbers to `print` that identify the state of the core. Values for timing only, such
-    /// as counters and send times, are left out.
+    /// Appends numbers to `print` that identify the state of the core, so that a model checker
+    /// recognizes states that it has seen. Most values that influence only timing, such as
+    /// counters, are left out.
     pub fn print(&self, print: &mut Vec<u64>) {
         for (number, entry) in self.table.entries() {
             let caller = match entry.caller {
