@@ -8,41 +8,43 @@ use crate::name::LockName;
 use crate::node::entry::Refusal;
 use crate::node::moment::Moment;
 
-/// A request that the driver sends to the store, and for which it passes the response back.
+/// A request to the store. The driver sends it, and passes the response back to the core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
     /// The lock that the command concerns.
     pub lock: LockName,
     /// The command to send.
     pub command: Command,
-    /// The time when the request was sent. A lease reported by the response is counted from here.
+    /// When the request was sent. A lease reported by the response is counted from this time.
     pub sent: Moment,
-    /// True if the core sent the request by itself, so that no caller waits for the response.
+    /// True for requests that the core sends by itself, such as renewals, touches, leaves and
+    /// retried acquires. False for first acquires, releases, and requests of a caller; the core
+    /// limits these separately or not at all.
     pub background: bool,
-    /// The lane (server) of the lock when the request was sent. The request is counted as in flight
-    /// there.
+    /// The lane (server) of the lock when the request was sent. The request counts as in flight
+    /// there, even if the lock has moved since.
     pub lane: u16,
-    /// Whether the store sends the command by a script or by the fast path.
+    /// How the store runs the command.
     pub way: Way,
 }
 
-/// Whether the store sends a command by a script or by the fast path. The fast path runs no script,
-/// and serves only a lock without other holders or waiters.
+/// How the store runs a command: by a script, or by the fast path. The fast path is cheaper, but
+/// works only for a lock without other holders or waiters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Way {
-    /// The command is run by a script.
+    /// The store runs a script.
     #[default]
     Script,
-    /// The command is run by the fast path if the connection supports it. If the fast path cannot
-    /// serve an acquire, the response is [`Acquired::NotServed`](crate::Acquired::NotServed). If it
-    /// cannot serve a release, the store runs the script instead.
+    /// The store uses the fast path, if the connection supports it. An acquire that the fast path
+    /// cannot serve gets the response [`Acquired::NotServed`](crate::Acquired::NotServed); a
+    /// release is run again by a script.
     Fast,
-    /// The release was run by a script, because the fast path could not serve it. The store sets
-    /// this value.
+    /// The store ran this release by a script, after the fast path could not serve it. Only the
+    /// store sets this value.
     FellBack,
 }
 
-/// An action that the driver runs after an event. The effects of an event run in order.
+/// An action that the driver must run after an event. The effects of an event run in order.
 #[derive(Debug, Clone)]
 pub enum Effect<P> {
     /// Send the request. The driver passes the response to
@@ -53,12 +55,13 @@ pub enum Effect<P> {
     /// disk. The driver passes the response to [`Core::replied`](crate::node::Core::replied), or
     /// the error to [`Core::unconfirmed`](crate::node::Core::unconfirmed).
     Confirm(Ask),
-    /// Wake the attempt's caller, because the outcome may have changed.
+    /// Wake the task that waits for the attempt or for the release, because the outcome may be
+    /// known now.
     Wake(P),
     /// Notify the guards of this hold that it is lost.
     NotifyLost(P),
-    /// Reopen the subscription to the node's channel, because the server does not know it, so that
-    /// messages would be lost.
+    /// Open the subscription to the node's channel again, because the server does not know it any
+    /// more and so delivers no messages.
     Reopen,
     /// Log the event and count it in the metrics.
     Observe(Note<P>),
