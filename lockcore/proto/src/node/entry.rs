@@ -13,27 +13,29 @@ use crate::terms::Terms;
 use crate::token::FencingToken;
 use crate::{Mode, Released};
 
-/// How long a leave is repeated if the server does not acknowledge it. After that time, the server
-/// has removed the member by itself.
+/// Minimum time for which a leave is repeated if the server does not acknowledge it; a longer lease
+/// extends this time. By then, the server has removed the member by itself.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
-/// Milliseconds until a failed leave is repeated. The pause doubles with each further failure.
+/// Milliseconds until a failed leave is first repeated. The pause doubles with each further
+/// failure.
 pub(super) const LEAVE_RETRY_MS: u32 = 100;
 
-/// A copy of a hold's state for its guards, which read it without the table's mutex. The table
-/// writes it at every change.
+/// The part of an attempt's state that callers and guards read without the core's mutex, such as
+/// the end of the lease. The core calls these methods at every change.
 pub trait Mirror: Clone + Default {
-    /// Called when the hold is known to last until `until`, unless extended. `is_answered` is true
-    /// if the last renewal got a response.
+    /// Called when the lock is offered, and when the lease changes. The hold is certain until
+    /// `until`, unless it is extended later. `is_answered` is false if the last renewal failed.
     fn certain_until(&self, until: Moment, is_answered: bool);
 
-    /// Called when the hold has ended without a release.
+    /// Called when the hold is lost or leaked: it ends without a release.
     fn lose(&self);
 
-    /// Called when the server has queued the attempt behind `ahead` other waiters.
+    /// Called when the server has queued the attempt. `ahead` is the number of other waiters ahead.
     fn queued(&self, ahead: u64);
 
-    /// Called after the lock has passed from this guard to the next batch member. `outcome` states
-    /// whether the server still had the hold at that time, or the error why this is unknown.
+    /// Called some time after this guard passed the lock to the next batch member. `outcome` states
+    /// whether the server still had the hold at that time, or the error because of which this is
+    /// unknown.
     fn returned(&self, outcome: Result<Released, StoreError>);
 }
 
@@ -50,55 +52,57 @@ impl Mirror for () {
 /// A member's state on the server, as known to this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// The acquire has not been sent: it waits for room, or for the fast acquire of another
-    /// attempt.
+    /// The acquire has not been sent. The next tick sends it, as soon as the lane has room, unless
+    /// it waits for the response to another attempt's fast acquire.
     Unsent,
-    /// The acquire was sent, and no response has arrived.
+    /// The acquire is in flight.
     Asking {
-        /// The error of the previous acquire, if this is a retry.
+        /// If this is a retry, the error of the previous acquire.
         error: Option<StoreError>,
-        /// True if the server has woken this member already, although no response has reported it
-        /// as queued.
+        /// True if the server has notified this waiter already that the lock may be free. The
+        /// waiter is touched as soon as the response arrives.
         poked: bool,
     },
     /// The acquire failed with this store error, and is sent again after a pause.
     Parked { error: StoreError },
     /// The member waits in the queue on the server.
     Waiting,
-    /// The entry stands for a batch hold, which the server stores under this member id. A renewal
-    /// must confirm the hold before it is used. The first member's attempt continues under the next
-    /// id.
+    /// The entry stands for a batch hold, which a renewal must confirm before the first member is
+    /// served. The server stores the hold under this member id, so the first member's attempt
+    /// continues under the next id.
     ConfirmingBatch,
-    /// The entry stands for the confirmed hold of a batch, which serves one member after the other.
+    /// The entry stands for a batch hold that is certain. The members of the batch have the lock in
+    /// turn.
     Serving(Lease),
-    /// The member was granted the lock in a batch, and waits until the members before it are done.
+    /// The member was granted the lock in a batch, and its turn has not come yet.
     InBatch,
-    /// The lock was granted, but the hold is in doubt or about to expire, so a renewal must confirm
-    /// it first.
+    /// The lock was granted, but a renewal must confirm the hold first, because it is in doubt or
+    /// about to expire. `handed_over` is true if the grant arrived as a message.
     Confirming { token: FencingToken, handed_over: bool },
-    /// The lock was granted, and its caller was woken but has not taken it yet. The hold is not
-    /// renewed. So a caller who never comes delays the other waiters only by a claim, the short
-    /// lease of a handed-off lock.
+    /// The lock was granted, and the caller was woken but has not taken it yet. Such a hold is not
+    /// renewed, so a caller who never comes delays the other waiters only for a short time.
     Offered(Lease),
-    /// The caller did not take the granted lock in time, so it was released. The lock is acquired
-    /// again once the caller comes.
+    /// The caller did not take the offered lock in time, so the previous member of this attempt was
+    /// released. The lock is requested again once the caller comes.
     Missed,
     /// A guard has the hold.
     Held(Lease),
-    /// The hold is being released: the request is in flight, or is sent at `due`.
+    /// The hold is being released: the request is sent at `due`, or is in flight if `due` is
+    /// `None`.
     Releasing { due: Option<Moment> },
-    /// The member was given up: leaves are sent until the server acknowledges one, or until it has
-    /// removed the member by itself at `give_up`.
+    /// The member was given up. Leaves are sent until the server acknowledges one, or until it has
+    /// removed the member by itself at `give_up`. The next leave is sent at `due`, or is in flight
+    /// if `due` is `None`; if it fails, it is repeated after `pause_ms`.
     Leaving { due: Option<Moment>, pause_ms: u32, give_up: Moment },
     /// The hold is lost, but its guard still exists.
     Lost { since: Moment },
-    /// The hold was leaked, so the server keeps it until the lease expires there.
+    /// The hold was leaked. The server keeps it until the lease expires, at `until` at the latest.
     Leaked { until: Moment },
     /// The server does not have the member any more.
     Over,
 }
 
-/// What an attempt's caller does.
+/// Whether an attempt's caller still waits for the outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Caller {
     /// The caller waits to be woken.
@@ -116,7 +120,7 @@ pub enum Refusal {
     Busy,
     /// The queue has reached the attempt's limit. The number is the queue length.
     Full(u64),
-    /// The node or the server refused for another reason, of this kind.
+    /// The node or the server refused the attempt for another reason, of this kind.
     Kind(LockErrorKind),
     /// The store reported this error.
     Store(StoreError),
@@ -127,11 +131,11 @@ pub enum Refusal {
 pub struct Request {
     /// The lock to acquire.
     pub lock: LockName,
-    /// The options for the wait and the hold.
+    /// The options for the wait and for the hold.
     pub options: Terms,
     /// Whether the attempt waits in the queue if the lock is busy.
     pub mode: Mode,
-    /// The label that shows people who waits or holds.
+    /// The label by which people recognize who waits or holds.
     pub label: Label,
     /// How much of the name is requested: everything, a read or permits.
     pub demand: Demand,
@@ -147,51 +151,54 @@ pub(super) struct Entry<P> {
     pub(super) mode: Mode,
     pub(super) state: State,
     pub(super) caller: Caller,
-    /// True if a copy of the acquire got no response, so that it may still run on the server.
+    /// True if an acquire of this member got an error instead of a response, so that a copy may
+    /// still run on the server.
     pub(super) ambiguous: bool,
-    /// True if the grant arrived before the response to the acquire. Until then a copy may still
-    /// run, because a proxy may run a request twice before it forwards the response.
+    /// True while the acquire is in flight although the grant has arrived already, by a message or
+    /// another response. A copy of the acquire may still run, because a proxy may run a request
+    /// twice before it forwards the response.
     pub(super) unanswered: bool,
-    /// The time when that response arrived. Before this time a copy may have queued the member
-    /// again.
+    /// When the response to the acquire arrived, if the grant had arrived before it; `None`
+    /// otherwise. Until this time, a copy of the acquire may have queued the member again.
     pub(super) answered: Option<Moment>,
-    /// True if the member may have been in a batch whose hold expired before this node learned of
-    /// it. A late message may still report that hold, so a grant by message is doubted. A response
-    /// cannot be so late, because a hold reported by a response lasts for the stated time from the
-    /// request on.
+    /// True if the member may have been granted the lock in a batch, and queued again after that
+    /// hold expired, before this node learned of either. A late message may still report the old
+    /// hold, so a grant by message must be confirmed. A response cannot be so late, because its
+    /// lease is counted from the request.
     pub(super) unheard: bool,
-    /// The time when the server last reported a force-release of this member's hold, or when the
-    /// batch was cut short. The response to an earlier request may still report the old hold, and
-    /// so may any message.
+    /// When the server last reported a force-release of this member's hold, or when the member was
+    /// last cut off from a batch. Any message, and the response to an earlier request, may still
+    /// report the old hold.
     pub(super) revoked: Option<Moment>,
-    /// The latest time at which the member certainly did not hold the lock. A grant that arrives as
-    /// a message is newer, so its lease is counted from here.
+    /// The latest time at which the member certainly did not hold the lock. A message contains no
+    /// time, but a grant that it reports is newer than this. So the lease is counted from here.
     pub(super) anchor: Moment,
     pub(super) started: Moment,
-    /// True if the member leaves a second time, only because another server has taken over. Its end
-    /// was known before.
+    /// True if the member only leaves once more because another server has taken over. It had been
+    /// released before.
     pub(super) leaves_again: bool,
-    /// True if a fast acquire that could not be completed may have made the member the holder. The
-    /// script's response shows whether it did.
+    /// True if the fast path may have made the member the holder, although it did not report a
+    /// grant. The script that follows shows whether it did.
     pub(super) may_hold: bool,
-    /// The attempts that wait for this fast acquire, while it is in flight: see `fence`. The table
-    /// sends them when the state changes.
+    /// The attempts that wait for the response to this attempt's fast acquire; `None` unless such
+    /// an acquire is in flight. The table lets them pass when the state changes: see `fence`.
     pub(super) fence: Option<BTreeSet<u64>>,
-    /// True if the attempt waits for another attempt's fast acquire of the same lock: see `fence`.
+    /// True if the attempt waits for the response to another attempt's fast acquire of the same
+    /// lock: see `fence`.
     pub(super) is_fenced: bool,
     pub(super) mirror: P,
 }
 
-/// The keys under which the table indexes an entry. They depend only on the entry.
+/// The keys under which the table indexes an entry. They are computed from the entry alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct IndexKeys {
-    /// The time when a hold, an offer to the caller, or a leaked hold ends by itself.
+    /// When a hold, an offer to the caller, or a leaked hold ends by itself.
     pub(super) end: Option<Moment>,
-    /// The time when the renewal is due.
+    /// When the renewal is due.
     pub(super) renew: Option<Moment>,
-    /// The time when the release is due.
+    /// When the release is due.
     pub(super) release: Option<Moment>,
-    /// The time when the leave is due.
+    /// When the leave is due.
     pub(super) leave: Option<Moment>,
     pub(super) waits_in_line: bool,
     /// True if the acquire is sent as soon as there is room.
@@ -246,29 +253,28 @@ impl<P: Mirror> Entry<P> {
         }
     }
 
-    /// Returns true if an acquire copy may run after the release or leave, so that a tombstone is
-    /// needed.
+    /// Returns true if a copy of the acquire may run after the member was released or has left. The
+    /// server must then store a tombstone, which refuses the copy.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered
     }
 
-    /// Returns true if an acquire copy may have queued the member again after a request sent at
-    /// `sent`.
+    /// Returns true if a copy of the acquire may have queued the member again after a request sent
+    /// at `sent` had run.
     pub(super) fn may_be_back_since(&self, sent: Moment) -> bool {
         self.answered.is_some_and(|answered| sent < answered)
     }
 
-    /// Records that the response to a request sent at `sent` reports the member as waiting. If a
-    /// claim fits between this time and the previous one, the member may meanwhile have been in a
-    /// batch whose hold expired, and be queued again. A message about that hold may still be in
-    /// flight.
+    /// Records a response that reports the member as waiting; its request was sent at `sent`. If
+    /// the previous such report is older than a claim, a batch with this member may have been
+    /// granted a hold that expired in between. A message about that hold may still be in flight.
     pub(super) fn found_waiting(&mut self, sent: Moment, now: Moment) {
         self.unheard |= lease::certain_until(self.anchor, lease::claim(&self.options)) <= now;
         self.anchor = self.anchor.max(sent);
     }
 
-    /// Returns true if a hold reported by the response to a request sent at `sent` may have been
-    /// force-released since.
+    /// Returns true if a hold may have been force-released after it was reported, by the response
+    /// to a request sent at `sent`.
     pub(super) fn is_revoked_since(&self, sent: Moment) -> bool {
         self.revoked.is_some_and(|revoked| sent <= revoked)
     }
@@ -320,27 +326,27 @@ impl<P: Mirror> Entry<P> {
         }
     }
 
-    /// Returns the time until which the caller must take an offered lock with this lease.
+    /// Returns the time until which the caller must take the offered lock. `lease` is the lease of
+    /// the offer.
     pub(super) fn lapses_at(&self, lease: &Lease) -> Moment {
         let claim = lease.since + lease::claim(&self.options);
         claim.min(lease.notice_at(&self.options))
     }
 
-    /// Returns the state in which the member leaves at once, and repeats the leave until the server
-    /// has removed the member by itself.
+    /// Returns the state of a member that leaves: the first leave is due now.
     pub(super) fn leaving(&self, now: Moment) -> State {
         let give_up = now + self.options.lease.max(GIVE_UP);
         State::Leaving { due: Some(now), pause_ms: LEAVE_RETRY_MS, give_up }
     }
 
-    /// Removes and returns the caller, together with the mirror that wakes the caller.
+    /// Takes the caller from this entry, together with the mirror that wakes the caller.
     pub(super) fn take_caller(&mut self) -> (Caller, P) {
         (std::mem::replace(&mut self.caller, Caller::Gone), std::mem::take(&mut self.mirror))
     }
 
-    /// Returns the state for a member that the server no longer has. This is `Over`, unless an
-    /// acquire copy may still run, or may have queued the member again since the hold was
-    /// force-released. Then the member leaves, so that a tombstone refuses the copy.
+    /// Returns the state for a member that the server no longer has. This is [`State::Over`],
+    /// unless a copy of the acquire may still run, or may have queued the member again. Then the
+    /// member leaves, so that a tombstone refuses the copy.
     pub(super) fn gone(&self, now: Moment) -> State {
         match self.may_run_again() || self.answered.is_some() {
             true => self.leaving(now),
@@ -368,7 +374,7 @@ impl<P: Mirror> Entry<P> {
         waits
     }
 
-    /// Updates the mirror that the guards read.
+    /// Updates the mirror, from which the guards read the state of the hold.
     pub(super) fn update_mirror(&self) {
         match &self.state {
             State::Offered(lease) | State::Held(lease) => {

@@ -26,7 +26,8 @@ pub(super) struct Line {
     due: Moment,
     /// The time when all waiters were last touched together.
     pub(super) touched: Moment,
-    /// True if the next touch belongs to a recheck of all queues after a reconnect.
+    /// True if the next touch belongs to a recheck of all queues. The touch after it then gets a
+    /// larger random spread.
     pub(super) is_rechecked: bool,
 }
 
@@ -45,12 +46,12 @@ impl<P> Deref for Indexed<P> {
     }
 }
 
-/// The acquires of a lock that are in flight or not sent yet.
+/// The number and the first of the acquires for a lock that are in flight or unsent.
 #[derive(Debug, Clone)]
 struct AskedFor {
     count: usize,
-    /// The member id of the earliest attempt. If its acquire took the fast path, its entry has the
-    /// fence.
+    /// The member id of the attempt that came first. If its acquire took the fast path, the others
+    /// wait behind the fence in its entry.
     first: u64,
 }
 
@@ -64,7 +65,7 @@ pub(super) struct Table<P> {
     lanes: Vec<Lane>,
     /// The lane of each Cluster slot; `None` without a Cluster.
     lane_of_slot: Option<Lanes>,
-    /// The locks with acquires that are in flight or not sent yet. A hash map, so that adding and
+    /// The locks with acquires that are in flight or unsent. A hash map, so that adding and
     /// removing a lock allocates nothing.
     asked_for: HashMap<LockName, AskedFor>,
     to_send: Vec<u64>,
@@ -151,8 +152,8 @@ impl<P: Mirror> Table<P> {
         self.entries.get(&number).map(|indexed| &indexed.entry)
     }
 
-    /// Records that this member's acquire was answered, so that no copy of it is in flight any
-    /// more. Returns the member id; `None` if the member is not in the table.
+    /// Records that this member's acquire was answered, so no copy of it is in flight any more.
+    /// Returns the member id; `None` if the member is not in the table.
     pub(super) fn answered(&mut self, member: &Member, now: Moment) -> Option<u64> {
         let Indexed { entry, .. } = &mut **self.entries.get_mut(&member.number())?;
         let is_this = entry.member == *member;
@@ -165,18 +166,18 @@ impl<P: Mirror> Table<P> {
         is_this.then(|| member.number())
     }
 
-    /// Returns a member's entry that was granted the lock; `None` if it is not in the table. If the
-    /// grant did not answer the acquire (`by_its_answer`), records that an acquire copy may still
-    /// be in flight.
+    /// Returns the entry of a member that was granted the lock; `None` if it is not in the table.
+    /// `by_its_answer` is true if the response to the acquire reports the grant. Otherwise the
+    /// acquire may still be in flight, and this is recorded.
     pub(super) fn granted(&mut self, number: u64, by_its_answer: bool) -> Option<&Entry<P>> {
         let Indexed { entry, .. } = &mut **self.entries.get_mut(&number)?;
         entry.unanswered |= !by_its_answer && matches!(entry.state, State::Asking { .. });
         Some(entry)
     }
 
-    /// Panics if counts, lanes and indices do not agree with the entries. An index that has all
-    /// entries and the same size contains nothing else. It allocates nothing, because tests that
-    /// count allocations run it, too.
+    /// Panics if counts, lanes and indices do not agree with the entries. Each index must contain
+    /// all entries that belong in it, and have the right size. This method allocates nothing,
+    /// because tests that count allocations run it, too.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         let Counts { failed, positions_lost, .. } = self.counts;
@@ -258,7 +259,6 @@ impl<P: Mirror> Table<P> {
         assert_eq!(in_lines, waiting, "the queues");
     }
 
-    /// Adds one to the number of lost queue positions.
     pub(super) fn count_lost_position(&mut self) {
         self.counts.positions_lost += 1;
     }
@@ -277,7 +277,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Schedules an immediate touch for the queue of `lock`, as part of a recheck of all queues.
+    /// Makes the touch of a lock due at once, as part of a recheck.
     pub(super) fn recheck(&mut self, lock: &LockName, now: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.is_rechecked = true;
@@ -285,8 +285,9 @@ impl<P: Mirror> Table<P> {
         self.touch_by(lock, now);
     }
 
-    /// Adds a new attempt. Returns true if its acquire is sent now: if it `may` be, and the lock
-    /// has no other acquire in flight or to be sent.
+    /// Adds a new attempt. Returns true if the acquire must be sent now: this requires that `may`
+    /// is true, and that no other acquire for the lock is in flight or unsent. Behind a fast
+    /// acquire, the attempt joins its fence.
     pub(super) fn begin(&mut self, number: u64, mut entry: Entry<P>, may: bool) -> bool {
         let AskedFor { count, first } = *self.count_asked_for(entry.lock.clone(), number);
         let is_next = count == 1 && may;
@@ -306,12 +307,13 @@ impl<P: Mirror> Table<P> {
         is_next
     }
 
-    /// Returns true if the lock has exactly one acquire in flight or to be sent.
+    /// Returns true if the lock has exactly one acquire in flight or unsent.
     pub(super) fn is_asked_for_once(&self, lock: &LockName) -> bool {
         self.asked_for.get(lock).is_some_and(|of| of.count == 1)
     }
 
-    /// Records that this attempt, the only one for its lock, is the first, with this fence.
+    /// Makes this attempt the first for the lock, with this fence. The lock must have no other
+    /// acquire in flight or unsent.
     pub(super) fn set_first(&mut self, number: u64, fence: Option<BTreeSet<u64>>) {
         let Some(indexed) = self.entries.get_mut(&number) else { return };
         indexed.entry.fence = fence;
@@ -320,7 +322,8 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Lets the acquire of an unsent attempt be sent with the effects of this event.
+    /// Lets the acquire of an unsent attempt be sent with the effects of this event instead of the
+    /// next tick.
     pub(super) fn send_now(&mut self, number: u64) {
         self.to_send.push(number);
     }
@@ -336,7 +339,7 @@ impl<P: Mirror> Table<P> {
         std::mem::take(&mut self.to_send)
     }
 
-    /// Lets the attempts pass that waited behind a fence, so that they are sent with this event.
+    /// Lifts a fence: the attempts behind it are sent with the effects of this event.
     fn pass(&mut self, behind: BTreeSet<u64>) {
         for number in behind {
             self.change(number, |entry| entry.is_fenced = false);
@@ -344,7 +347,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Adds an entry and its index keys. For a new attempt, [`begin`](Self::begin) must have
+    /// Adds an entry, and indexes it. If it is a new attempt, [`begin`](Self::begin) must have
     /// counted the acquire.
     pub(super) fn insert(&mut self, number: u64, mut entry: Entry<P>) {
         entry.lane = self.lane_of(&entry.lock);
@@ -355,9 +358,9 @@ impl<P: Mirror> Table<P> {
         self.reorder((number, lane), &IndexKeys::default(), &keys);
     }
 
-    /// Changes an entry by the function `change`, and updates all indices. No other code changes an
-    /// entry. The entry is removed if it is over. Returns the result of `change`; `None` if there
-    /// is no such entry.
+    /// Changes an entry by the function `change`, and updates all indices. Every change that
+    /// affects an index must use this method. Removes the entry if it is over. Returns the result
+    /// of `change`; `None` if there is no such entry.
     pub(super) fn change<T>(
         &mut self,
         number: u64,
@@ -411,7 +414,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Updates the number of acquires for a lock, and its fence, after an entry has changed.
+    /// Updates the count of acquires for a lock, and its fence, after an entry has changed.
     fn recount(&mut self, lock: LockName, number: u64, before: &IndexKeys, after: &IndexKeys) {
         if before.is_fenced
             && let Some(AskedFor { first, .. }) = self.asked_for.get(&lock)
@@ -429,7 +432,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Counts another acquire of the lock, in flight or to be sent.
+    /// Counts another acquire for the lock, in flight or unsent. Returns the changed record.
     fn count_asked_for(&mut self, lock: LockName, number: u64) -> &AskedFor {
         let first = AskedFor { count: 0, first: number };
         let of_lock = self.asked_for.entry(lock).or_insert(first);
@@ -437,7 +440,7 @@ impl<P: Mirror> Table<P> {
         of_lock
     }
 
-    /// Removes an acquire from the count of the lock.
+    /// Removes an acquire from the count for the lock.
     fn discount_asked_for(&mut self, lock: LockName) {
         match self.asked_for.entry(lock) {
             Place::Vacant(of_lock) => debug_assert!(false, "{:?} was not requested", of_lock.key()),
@@ -487,8 +490,8 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Schedules the next touch for the queue of `lock` at `due`, unless it is due earlier. Does
-    /// nothing if no member waits.
+    /// Makes the next touch of a lock due at `due` at the latest. Does nothing if no member of this
+    /// node waits.
     pub(super) fn touch_by(&mut self, lock: &LockName, due: Moment) {
         if self.lines.get(lock).is_some_and(|line| due < line.due) {
             self.touch_at(lock, due);
@@ -518,14 +521,14 @@ impl<P: Mirror> Core<P> {
         member.is_of(&self.node).then(|| member.number())
     }
 
-    /// Returns the id of exactly this member; `None` if it is not in the table.
+    /// Returns the id of a member; `None` if the table does not have exactly this member.
     pub(super) fn known(&self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
         self.table.get(number).is_some_and(|entry| entry.member == *member).then_some(number)
     }
 
-    /// Returns a pseudo-random number from 0 to 1 000, which depends only on the seed, the member
-    /// id and the event's time. Always 0 if the seed is 0.
+    /// Returns a pseudo-random number from 0 to 1 000. It depends only on the seed, the member id
+    /// and the event's time, and is always 0 if the seed is 0.
     pub(super) fn chance(&self, number: u64) -> u32 {
         if self.rules.seed == 0 {
             return 0;
