@@ -15,13 +15,13 @@ use crate::terms::Terms;
 use crate::token::FencingToken;
 use crate::{Command, Grant, Mode, Reply};
 
-/// Whether a grant was reported by a response or by a message. This determines from when the lease
-/// is counted.
+/// How a grant was reported: by a response, or by a message. The lease is counted from the request
+/// of a response, and from [`Entry::anchor`] for a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum GrantSource {
     /// The response to the member's acquire, which was sent at this time.
     Answer(Moment),
-    /// The response to another request, which was sent at this time.
+    /// The response to any other request, which was sent at this time.
     Aside(Moment),
     /// A message from the server.
     Message,
@@ -32,17 +32,16 @@ pub(super) enum GrantSource {
 pub(super) enum Certainty {
     /// The hold can be offered at once.
     Certain,
-    /// The hold may be too short or out of date, so it is offered only after the server has
-    /// confirmed it.
+    /// The hold may be out of date or end soon, so the server must confirm it before the offer.
     Doubted,
     /// The lease may be over, so the member is touched to learn its state.
     TooLate,
 }
 
 impl GrantSource {
-    /// Returns true if the member may have lost the reported hold since. A response can only be too
-    /// old if the hold was force-released after the request. A message may be late by any time:
-    /// since then the member may have been queued again by another acquire copy.
+    /// Returns true if the report may be out of date, because the member may have lost this hold
+    /// before the report arrived. For a response, this is the case only if the hold was
+    /// force-released after the request. A message may be late by any time.
     pub(super) fn may_be_late<P: Mirror>(self, entry: &Entry<P>) -> bool {
         match self {
             Self::Answer(sent) | Self::Aside(sent) => entry.is_revoked_since(sent),
@@ -52,8 +51,9 @@ impl GrantSource {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Handles all parts of a reply except the outcome: grants, skipped waiters, and work that is
-    /// left.
+    /// Handles the parts of a reply that are the same for all commands: logs skipped waiters,
+    /// handles the grants, and sends a touch if the server has stopped at the work limit of the
+    /// command.
     pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
         if reply.skipped > 0 {
             let lock = ask.lock.clone();
@@ -106,14 +106,15 @@ impl<P: Mirror> Core<P> {
         self.give_back(ask.lock.clone(), member.clone());
     }
 
-    /// Adds a member that is not in the table but may still be on the server, and lets it leave.
+    /// Lets a member leave that the server may still have, although the table has no entry for it.
     pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
         let (now, number) = (self.now, member.number());
         self.insert_orphan(lock, member);
         self.table.change(number, |entry| entry.state = entry.leaving(now));
     }
 
-    /// Adds an orphan to the table: a member on the server without an attempt here.
+    /// Adds an entry for an orphan: a member on the server without an attempt here. The caller must
+    /// set the state.
     pub(super) fn insert_orphan(&mut self, lock: LockName, member: Member) {
         let now = self.now;
         let number = member.number();
@@ -127,9 +128,10 @@ impl<P: Mirror> Core<P> {
         self.table.insert(number, orphan);
     }
 
-    /// Handles a grant to a member of this node: offers the lock, confirms the hold first, or
-    /// touches the member if the grant is too late. `left_ms` counts from the request whose
-    /// response reports the grant; for a message it counts from the `anchor` of the member.
+    /// Handles a grant to a member of this node. Offers the lock at once, has the hold confirmed
+    /// first, or touches the member if the lease may be over. `left_ms` is the remaining lease: it
+    /// is counted from the request whose response reports the grant; for a message, from
+    /// [`Entry::anchor`].
     pub(super) fn granted(
         &mut self,
         number: u64,
@@ -177,9 +179,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns whether a guard may rely on a grant whose lease lasts `left` from `anchor` on.
-    /// `claim` is the claim of the granted members. `is_doubted` is true if their entries give a
-    /// reason to doubt the grant.
+    /// Returns whether a reported hold can be offered, if its lease lasts `left` from `anchor` on.
+    /// `claim` is the usual claim of these members: with less than half of it left, the hold must
+    /// be confirmed. `is_doubted` is true if the entries of the members give a reason for doubt.
     pub(super) fn certainty(
         &self,
         source: GrantSource,
@@ -201,7 +203,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Sends a request that confirms a hold, before it is offered to a caller.
+    /// Sends a renewal that confirms a hold, before it is offered to a caller.
     pub(super) fn confirm(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let command = Command::Confirm { member: entry.member.clone() };
@@ -209,9 +211,9 @@ impl<P: Mirror> Core<P> {
         self.background(ask);
     }
 
-    /// Handles a grant or a renewal whose write the store did not confirm. The grant is refused,
-    /// because after a failover or a power loss the lock could be granted to another node while a
-    /// guard here still relies on it. A renewal is treated as failed.
+    /// Handles a grant or a renewal whose write the store did not confirm. A renewal is treated as
+    /// failed. A grant is refused: if a failover or a power loss undoes the write, the lock can be
+    /// granted to another node while a guard here still relies on it.
     pub(super) fn refuse_unconfirmed(&mut self, member: &Member, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
@@ -253,8 +255,8 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Granted { lock, waited, handed_over, of: mirror }));
     }
 
-    /// Releases a lock that its caller did not take in time. The attempt continues in the next
-    /// round (with the next member id), once the caller comes.
+    /// Releases a lock that the caller did not take in time. The attempt continues under the next
+    /// member id, once the caller comes.
     pub(super) fn miss(&mut self, number: u64) {
         let now = self.now;
         let next = self.next_round_if_any(number);
@@ -262,8 +264,8 @@ impl<P: Mirror> Core<P> {
         self.missed(next);
     }
 
-    /// Records that an offer was missed. The attempt continues under the member id `next`, unless
-    /// that is `None`.
+    /// Counts and logs that the caller of an attempt missed an offer. `next` is the id under which
+    /// the attempt continues; `None` if it has ended. On a closed node, the attempt ends now.
     pub(super) fn missed(&mut self, next: Option<u64>) {
         self.table.count_lost_position();
         let Some(next) = next else { return };

@@ -25,8 +25,8 @@ use crate::name::LockName;
 use crate::node::effect::Ask;
 use crate::{Command, MAX_ACQUIRES, MAX_LINES, MAX_MEMBERS, MAX_RENEWALS};
 
-/// Requests that one script call runs. Each has a separate response. Mostly there is a single
-/// request.
+/// Requests that are run by a single script call. Each gets a separate response. Mostly a group
+/// contains a single request.
 pub type RequestGroup = SmallVec<[Ask; 1]>;
 
 /// Returns the commands in a group, each with its lock.
@@ -34,10 +34,10 @@ pub fn commands(group: &[Ask]) -> SmallVec<[(&LockName, &Command); 1]> {
     group.iter().map(|ask| (&ask.lock, &ask.command)).collect()
 }
 
-/// Joins requests that one script call can run, and keeps their order. Renewals and touches are
-/// joined if `together` is true for the command, and only for locks with the same `slot`: a Redis
-/// Cluster script reaches a single slot, and no lock should wait for the server of another lock.
-/// Acquires are joined for the same lock.
+/// Joins requests into groups that one script call can run, and keeps their order. Renewals and
+/// touches are joined if `together` is true for the command and the locks have the same `slot`,
+/// because a Redis Cluster script reaches a single slot. Acquires are joined if they are for the
+/// same lock.
 pub fn grouped(
     asks: Vec<Ask>,
     together: impl Fn(&Command) -> bool,
@@ -82,8 +82,9 @@ pub fn grouped(
     groups.into_iter().flat_map(few_parts_apart).collect()
 }
 
-/// Splits an acquire for up to four reads or permits into separate commands. The acquire script for
-/// several members has no short path, so up to that number separate commands cost less.
+/// Splits an acquire for up to four reads or permits into an acquire for each. The script for a
+/// single member has a short path, so a few calls of it cost less than a call of the script for
+/// several members.
 fn few_parts_apart(group: RequestGroup) -> Vec<RequestGroup> {
     const FEW: usize = 4;
     let [Ask { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] = &group[..]
@@ -103,8 +104,9 @@ fn few_parts_apart(group: RequestGroup) -> Vec<RequestGroup> {
     members.iter().map(apart).collect()
 }
 
-/// Adds the request's members to the last command of this kind for the lock, or begins the next
-/// command.
+/// Adds the members of a request to the lock's last command of the same kind, or begins a new
+/// command if that is not possible. `last` contains the index of this command in `groups` for each
+/// lock.
 fn add_to_last(groups: &mut Vec<RequestGroup>, last: &mut BTreeMap<LockName, usize>, mut ask: Ask) {
     let open = last.get(&ask.lock).map(|at| &mut groups[*at][0]);
     if !open.is_some_and(|open| joins(open, &mut ask)) {
@@ -113,8 +115,8 @@ fn add_to_last(groups: &mut Vec<RequestGroup>, last: &mut BTreeMap<LockName, usi
     }
 }
 
-/// Moves the members of `ask` into `open` if a single command can take all of them. Returns true if
-/// it did.
+/// Moves the members of `ask` into `open`, if a single command can take all of them. Returns true
+/// if it did.
 fn joins(open: &mut Ask, ask: &mut Ask) -> bool {
     let of = |ask: &Ask| (ask.sent, ask.background, ask.lane, ask.way);
     let is_same = of(open) == of(ask);
@@ -143,7 +145,8 @@ fn are_alone(members: &[Member]) -> bool {
     members.iter().all(|member| member.demand() == Demand::EXCLUSIVE)
 }
 
-/// The group to which the next request of a kind is added: the index, and what it contains.
+/// A group to which further requests can be added: its index, and the number of requests and
+/// members in it.
 #[derive(Default)]
 struct Open {
     at: usize,
@@ -151,8 +154,8 @@ struct Open {
     members: usize,
 }
 
-/// Returns true if a single request may have caused this error for a whole script call. Then each
-/// request is sent again separately.
+/// Returns true if the error of a whole script call may be the fault of a single request in it.
+/// Then the driver sends each request again separately.
 pub fn is_of_one(error: &StoreError) -> bool {
     matches!(error.kind, LockErrorKind::Denied | LockErrorKind::WrongType | LockErrorKind::Protocol)
 }
@@ -225,7 +228,7 @@ mod tests {
         assert!(numbers(5).eq([vec![0, 1, 2, 3, 4]]));
     }
 
-    /// The lock and the member ids in each acquire.
+    /// Returns the lock and the member ids of each acquire, after the requests were grouped.
     fn acquires(asks: Vec<Ask>) -> Vec<(String, Vec<u64>)> {
         let of = |group: &RequestGroup| match group.as_slice() {
             [Ask { lock, command: Command::Acquire { members, .. }, .. }] => {

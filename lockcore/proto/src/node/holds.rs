@@ -12,11 +12,11 @@ use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::{Command, Grant, Released, Renewed};
 
-/// Pause between a failed confirmation and the touch that follows it.
+/// Pause before the touch that follows a failed confirmation of a hold.
 const CONFIRM_RETRY: Duration = Duration::from_millis(250);
 const UNPROVEN: &str =
     "the lease expired before a renewal could confirm that the hold existed at the release";
-/// How long a request waits behind a hold of the same node until this is reported.
+/// How long an attempt waits behind a hold of the same node until this is logged.
 const LONG_BEHIND_OWN: Duration = Duration::from_secs(30);
 /// The weight that a downgrade leaves: that of a read.
 const READ: NonZeroU32 = NonZeroU32::MIN;
@@ -87,9 +87,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Reports if a request of this node has waited for long behind this hold, because the holder
-    /// itself may have made it and then waits for itself. This is checked at each renewal, because
-    /// there is no index of holds by lock.
+    /// Logs an event if an attempt of this node has waited for long behind this hold. Perhaps the
+    /// holder itself makes this attempt, and so waits for itself. Called after each renewal,
+    /// because there is no index of holds by lock.
     pub(super) fn report_waits_behind(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease), Some(line)) = (&entry.state, self.table.lines().get(&entry.lock))
@@ -105,29 +105,29 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns the time of the next try if a response arrived at the moment when its request was
-    /// sent, as in an in-memory store; `None` otherwise. A try without a pause would get the same
-    /// time.
+    /// Returns when to repeat a request if no time has passed since it was sent, as with an
+    /// in-memory store; `None` if it can be repeated at once. Repeated without a pause, it would
+    /// have the same send time, and so be in doubt for the same reason.
     pub(super) fn too_soon(&self, sent: Moment) -> Option<Moment> {
         (sent == self.now).then(|| self.now + lines::MIN_DELAY)
     }
 
-    /// Returns true if a hold may have been force-released since the request that confirmed it was
+    /// Returns true if a hold may have been force-released after the request that confirmed it was
     /// sent, at `sent`.
     pub(super) fn may_be_revoked(&self, entry: &Entry<P>, sent: Moment) -> bool {
         self.is_doubted(sent) || entry.is_revoked_since(sent)
     }
 
-    /// Returns true if a reconnect after `sent` may have hidden a force-release. A request sent at
-    /// the moment of the reconnect is assumed to be later, because a repeated request could not be
-    /// later either.
+    /// Returns true if a lease requested at `sent` is in doubt: since then, a reconnect may have
+    /// hidden a force-release, or the server's clock was found ahead. A request sent at the moment
+    /// of the reconnect counts as later.
     pub(super) fn is_doubted(&self, sent: Moment) -> bool {
         sent + Duration::from_micros(1) < self.doubt
     }
 
-    /// Returns the request by which a caller verifies a hold: it renews the hold and draws a token
-    /// above the token floor. `None` if the hold is lost. The response is handled as for a renewal,
-    /// and the guard keeps its token.
+    /// Returns the request by which a caller verifies that its guard still has the hold; `None` if
+    /// the hold is lost. The request renews the hold, and returns a new fencing token above all
+    /// tokens seen by this node. The core handles the response like that of a renewal.
     pub fn confirmation(&self, number: u64) -> Option<Ask> {
         let entry = self.table.get(number)?;
         let State::Held(_) = entry.state else { return None };
@@ -135,7 +135,8 @@ impl<P: Mirror> Core<P> {
         Some(self.request(entry.lock.clone(), command, false))
     }
 
-    /// Returns the request that downgrades a held lock to a read; `None` if the lock is not held.
+    /// Returns the request that downgrades an exclusive hold to a read; `None` if the member has no
+    /// hold.
     pub fn downgrade(&mut self, number: u64) -> Option<Ask> {
         let is_held = |entry: &Entry<P>| matches!(entry.state, State::Held(_));
         self.table.get(number).filter(|entry| is_held(entry))?;
@@ -143,8 +144,8 @@ impl<P: Mirror> Core<P> {
         self.cut_by_guard(self.held_as(number), READ)
     }
 
-    /// Handles the response to a downgrade from a lock to a read. If the server no longer has the
-    /// hold, it is lost. The lease does not change.
+    /// Handles the outcome of a downgrade to a read. If the server no longer has the hold, it is
+    /// lost here as well. Otherwise nothing changes, because the lease stays the same.
     pub(super) fn reduced(&mut self, member: &Member, outcome: &[Renewed]) {
         if let (Some(number), [Renewed::NotHeld]) = (self.known(member), outcome) {
             self.lose(number, "the server no longer has the hold");
@@ -174,7 +175,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a hold without a release, and notifies its guard with the reason `why`. On the server
+    /// Ends a hold without a release, and notifies the guard with the reason `why`. On the server,
     /// the hold stays until the guard is dropped or the lease expires.
     pub(super) fn lose(&mut self, number: u64, why: &'static str) {
         match self.table.get(number).map(|entry| (&entry.state, self.batches.hold_of(number))) {
@@ -186,8 +187,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a hold whose lease is over by this node's clock, because the last renewals got no
-    /// response.
+    /// Ends a hold whose time is over by this node's clock, for the reason `why`. Batch members
+    /// that released the lock before, and wait for the outcome, get an error.
     pub(super) fn lapse(&mut self, number: u64, why: &'static str) {
         let first = self.held_as(number);
         let error = StoreError::refused(LockErrorKind::Unavailable, UNPROVEN);
@@ -195,7 +196,7 @@ impl<P: Mirror> Core<P> {
         self.lose(number, why);
     }
 
-    /// Notifies the guard of this member that its hold is lost, with the reason `why`.
+    /// Marks the hold of this member as lost, and notifies the guard with the reason `why`.
     pub(super) fn notify_lost(&mut self, number: u64, why: &'static str) {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease) | State::Offered(lease)) = &entry.state else { return };
@@ -208,8 +209,8 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Lost { lock, held, why, of: mirror }));
     }
 
-    /// Handles the message that a member's hold was force-released. The message may overtake the
-    /// response that reports this hold, because they use different connections. So the time is
+    /// Handles the message that a member's hold was force-released. A response that reports this
+    /// hold may still be in flight, because messages use another connection. So the time is
     /// recorded, to doubt that response.
     pub(super) fn revoked(&mut self, number: u64) {
         let now = self.now;

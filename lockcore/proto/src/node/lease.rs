@@ -14,28 +14,27 @@ pub(super) const TOUCH_PERIOD: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     pub token: FencingToken,
-    /// The time when the hold began.
+    /// When the hold began.
     pub(super) since: Moment,
-    /// The time of the request from which the deadline is counted.
+    /// When the request was sent from which the deadline is counted.
     pub(super) asked: Moment,
-    /// The time until which the hold is certain, earlier than the lease's end on the server.
+    /// The time until which the hold is certain. It is earlier than the lease's end on the server.
     deadline: Moment,
     /// The end of `max_hold`; `None` if it is not limited.
     last: Option<Moment>,
-    /// The time when the next renewal is due. `None` while a renewal is in flight, or if no renewal
-    /// follows.
+    /// When the next renewal is due. `None` while a renewal is in flight, or if no renewal follows.
     pub(super) renew_at: Option<Moment>,
-    /// True if the last renewal was answered, or if there was no renewal yet.
+    /// True unless the last renewal failed.
     pub(super) is_answered: bool,
 }
 
-/// Returns the time until which a lease that lasts `left` from `anchor` on is certain. This is
-/// before the lease's end, because clocks tick at different rates.
+/// Returns the time until which a lease of length `left`, counted from `anchor`, is certain. This
+/// is before the lease's end, because clocks tick at different rates.
 pub(super) fn certain_until(anchor: Moment, left: Duration) -> Moment {
     anchor + left.saturating_sub(margin(left))
 }
 
-/// Returns the maximum difference between two clocks after `time`.
+/// Returns how far two clocks may drift apart during `time`.
 pub(super) fn margin(time: Duration) -> Duration {
     (time / 100).max(Duration::from_millis(5))
 }
@@ -45,27 +44,27 @@ pub(super) fn claim(options: &Terms) -> Duration {
     Duration::from_millis(claim_ms(options.lease_ms()))
 }
 
-/// Returns the time between two touches of a waiter. It is short enough to find a grant whose
-/// message was lost while most of the claim is left.
+/// Returns the time between two touches of a waiter. If the message about a grant is lost, the next
+/// touch finds the hold while most of the claim is left.
 pub(super) fn touch_period(options: &Terms) -> Duration {
     TOUCH_PERIOD.min(claim(options) * 2 / 5)
 }
 
-/// Returns how much earlier a renewal may be sent, together with renewals already due. It is less
-/// than the random spread in `extend`; otherwise leases renewed together would stay together for
-/// ever.
+/// Returns how early a renewal may be sent, to go together with renewals that are due. This is less
+/// than the random spread in [`Lease::extend`]; otherwise, leases renewed together would never
+/// spread out.
 pub(super) fn ahead(options: &Terms) -> Duration {
     options.lease / 100
 }
 
-/// Returns how long before the deadline the guards are notified of a loss, so that even many guards
-/// learn in time.
+/// Returns how long before the deadline guards are notified of the loss of a hold. All guards
+/// should learn of it in time, even if there are many.
 fn lead(options: &Terms) -> Duration {
     (options.lease / 100).clamp(Duration::from_millis(2), Duration::from_millis(100))
 }
 
 impl Lease {
-    /// Creates the lease for a grant that lasts `left` from `anchor` on.
+    /// Creates the lease for a grant that lasts `left`, counted from `anchor`.
     pub(super) fn granted(
         options: &Terms,
         token: FencingToken,
@@ -90,9 +89,9 @@ impl Lease {
         Self { token, since: now, asked: anchor, deadline, last, renew_at, is_answered: true }
     }
 
-    /// Extends the lease after a renewal sent at `sent`, which lasts `left` from then on. The next
-    /// renewal is due after a third of the lease, or up to a tenth earlier by `chance`, a random
-    /// number from 0 to 1 000. So leases that were acquired together are soon renewed at different
+    /// Extends the lease to `left` after a renewal sent at `sent`. The next renewal is due after a
+    /// third of the lease, minus up to a tenth of this time. The random number `chance`, from 0 to
+    /// 1 000, selects how much, so that leases acquired together are soon renewed at different
     /// times.
     pub(super) fn extend(&mut self, options: &Terms, sent: Moment, left: Duration, chance: u32) {
         debug_assert!(chance <= 1_000, "a chance of {chance}");
@@ -106,28 +105,28 @@ impl Lease {
         };
     }
 
-    /// Creates the lease for a batch member from the lease of the batch's hold. It is not renewed
-    /// separately.
+    /// Creates the lease of a batch member from `self`, the lease of the batch hold. It is extended
+    /// only together with the hold, by [`follow`](Self::follow).
     pub(super) fn of_member(&self, token: FencingToken, now: Moment) -> Self {
         Self { token, since: now, renew_at: None, ..self.clone() }
     }
 
-    /// Extends a batch member's lease, after the batch hold was renewed.
+    /// Extends the lease of a batch member, after the batch hold was renewed.
     pub(super) fn follow(&mut self, hold: &Self) {
         self.deadline = self.deadline.max(hold.deadline);
         self.asked = hold.asked;
         self.is_answered = hold.is_answered;
     }
 
-    /// Schedules a renewal at once if the last request was sent before `doubt`. While a renewal is
-    /// in flight it does nothing, because the response repeats this check.
+    /// Makes a renewal due at once, if the lease was requested before `doubt`. Does nothing while a
+    /// renewal is in flight, because the response repeats this check.
     pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {
         if self.asked < doubt && self.renew_at.is_some() {
             self.renew_at = Some(now);
         }
     }
 
-    /// Schedules the next renewal after a renewal was refused or not answered.
+    /// Schedules the next renewal after a failed one.
     pub(super) fn retry(&mut self, now: Moment) {
         self.is_answered = false;
         let left = self.until().since(now);
@@ -140,12 +139,12 @@ impl Lease {
         self.last.map_or(self.deadline, |last| last.min(self.deadline))
     }
 
-    /// Returns the time when the guard is notified of the loss, if nothing extends the lease.
+    /// Returns when the guard is notified of the loss, if nothing extends the lease.
     pub(super) fn notice_at(&self, options: &Terms) -> Moment {
         self.until().before(lead(options))
     }
 
-    /// Returns the reason, in words, why a lease that is not extended ends.
+    /// Returns why the lease ends if nothing extends it, as text for logs.
     pub(super) fn end(&self, options: &Terms) -> &'static str {
         match self.last {
             Some(last) if last <= self.deadline => "max_hold reached",

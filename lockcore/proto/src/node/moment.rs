@@ -24,7 +24,7 @@ impl Moment {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the moment that is earlier by the duration `by`, but not before the node's start.
+    /// Returns the moment that is the duration `by` earlier, but not before the node's start.
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(micros(by)))
     }

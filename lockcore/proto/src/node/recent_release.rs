@@ -6,8 +6,8 @@ use crate::member::Member;
 use crate::name::LockName;
 use crate::node::moment::Moment;
 
-/// Maximum replication lag: the limit up to which Redis considers a replica good
-/// (`min-replicas-max-lag`).
+/// How long a release may take to reach a replica: the lag up to which Redis considers a replica
+/// good (`min-replicas-max-lag`).
 const LAG: Duration = Duration::from_secs(10);
 
 /// A member that the server has removed, and the time when this node learned of it.
@@ -20,7 +20,7 @@ pub(super) struct RecentRelease {
 }
 
 impl RecentRelease {
-    /// Returns true if a replica may not have received the release yet.
+    /// Returns true if some replica may not have received the release yet.
     pub(super) fn may_be_unreplicated(&self, now: Moment) -> bool {
         now <= self.heard + LAG
     }

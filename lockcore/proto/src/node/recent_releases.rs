@@ -21,21 +21,21 @@ use crate::node::entry::Mirror;
 use crate::node::moment::Moment;
 use crate::node::recent_release::RecentRelease;
 
-/// Maximum number of remembered releases, which use about two megabytes. Beyond it the oldest are
-/// forgotten. A server that takes over may then keep their locks for a claim, or until the lease
-/// ends.
+/// Maximum number of remembered releases, which use about two megabytes. Beyond it, the oldest are
+/// forgotten; if a server that takes over does not know them, it keeps their locks for a claim, or
+/// until the lease ends.
 const REMEMBERED: usize = 16_384;
-/// Number of latest releases that are searched when a reply may be older than a release. If more
-/// releases are acknowledged while a reply waits to be processed, a superfluous leave is sent,
-/// which finds nothing.
+/// Number of latest releases among which [`since`](RecentReleases::since) searches. If more
+/// releases are acknowledged while a reply waits to be processed, the node may send a leave that
+/// finds nothing.
 const LOOKED_THROUGH: usize = 64;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecentReleases {
     /// All remembered releases, in the order in which they were acknowledged.
     last: VecDeque<RecentRelease>,
-    /// Number of releases, from the end of `last`, that requests in flight may not have seen. Their
-    /// replies may still report these holds.
+    /// The number of releases, from the end of `last`, that may be newer than a reply still in
+    /// flight. Such a reply may report a hold that is released already.
     recent: usize,
 }
 
@@ -57,7 +57,7 @@ impl RecentReleases {
         assert!(self.recent <= LOOKED_THROUGH, "{} are looked through", self.recent);
     }
 
-    /// Records a new connection, so that no reply to an older request is in flight.
+    /// Records that a connection is new: no reply to an older request can arrive any more.
     pub(super) fn reconnected(&mut self) {
         self.recent = 0;
     }
@@ -66,21 +66,21 @@ impl RecentReleases {
         self.last.iter().rev().take(self.recent)
     }
 
-    /// Returns the releases that are searched, each as the member id and the time when this node
-    /// learned of the release.
+    /// Returns the releases that may be newer than a reply still in flight: each as the member id,
+    /// and the time when this node learned of the release.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Moment)> {
         self.recent().map(|release| (release.number, release.heard))
     }
 
-    /// Returns true if the reply to a request sent at `sent` may be older than this member's
-    /// release.
+    /// Returns true if the reply to a request sent at `sent` may be older than the release of this
+    /// member.
     pub(super) fn since(&self, number: u64, sent: Moment) -> bool {
         self.recent().any(|release| release.number == number && sent <= release.heard)
     }
 }
 
 impl<P: Mirror> Core<P> {
-    /// Remembers that a member was removed on the server; does nothing if `number` is `None`.
+    /// Remembers that the server has removed a member. Does nothing if `number` is `None`.
     pub(super) fn remember_release(
         &mut self,
         number: Option<u64>,
@@ -94,16 +94,16 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Records that all commands go to another server from now on. Members released recently leave
-    /// once more there, because the server may not know their releases.
+    /// Records that all commands go to another server from now on. It may not know the latest
+    /// releases, so their members leave once more there.
     pub fn moved(&mut self) {
         for release in std::mem::take(&mut self.recent_releases.last) {
             self.leave_later(release);
         }
     }
 
-    /// Sets the lane (server) of each Cluster slot. For the locks of a moved slot, all scheduled
-    /// work moves along, and members released recently leave once more on the new server.
+    /// Sets the lane (server) of each Cluster slot. If a slot has moved, all scheduled work for its
+    /// locks moves along. Members that were released recently leave once more on the new server.
     pub fn set_lanes(&mut self, lanes: Lanes) {
         let before = self.table.set_lanes(lanes);
         for lane in 0..self.table.lanes().len() as u16 {
@@ -132,9 +132,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Lets members leave once more that a new server may not know to be gone. It sends only a few
-    /// at a time, and only when no other leave is scheduled. Handles at most `budget` members, and
-    /// returns the unused part of this number.
+    /// Lets members leave once more, because the server in this lane has taken over and may not
+    /// know their releases. Other leaves go first, and only a few of these are sent at a time.
+    /// Handles at most `budget` members. Returns the remaining budget.
     pub(super) fn leave_again(&mut self, lane: u16, mut budget: usize) -> usize {
         if !self.may_leave_again(self.table.lane(lane)) {
             return budget;
@@ -155,7 +155,7 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Returns true if such a member may leave now.
+    /// Returns true if [`leave_again`](Self::leave_again) may send a leave in this lane now.
     pub(super) fn may_leave_again(&self, lane: &Lane) -> bool {
         !lane.traffic.again.is_empty()
             && lane.leaves.is_empty()

@@ -14,9 +14,10 @@ use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
 impl<P: Mirror> Core<P> {
-    /// Releases a guard's hold: in the background at `due`, or by a request that the caller sends
-    /// if `due` is `None`. If other batch members keep the hold, `is_asked` is true if the caller
-    /// wants to know whether the hold still existed.
+    /// Releases the hold of a guard: in the background at `due`, or by a request that the caller
+    /// sends if `due` is `None`. `is_asked` is true if the caller wants to know whether the hold
+    /// still existed. If the hold passes to another batch member, [`Mirror::returned`] reports
+    /// this.
     pub(super) fn begin_release(
         &mut self,
         number: u64,
@@ -43,9 +44,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Releases a hold, whether a guard has it or it is only offered: in the background at `due`,
+    /// Releases a hold that a guard has or that is offered to a caller: in the background at `due`,
     /// or by the caller if `due` is `None`. Returns the member id under which the hold must be
-    /// released; `None` if other batch members keep the hold.
+    /// released; `None` if it passes to another batch member.
     pub(super) fn hand_back(&mut self, number: u64, due: Option<Moment>) -> Option<u64> {
         if let Some(first) = self.batches.hold_of(number) {
             return self.pass_on(first, number, due).then_some(first);
@@ -72,7 +73,8 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Finishes a release or a leave, because the server has removed the member. Returns the member
-    /// id if the member is in the table and its end was not known before.
+    /// id if the release is new and so must be remembered. `None` if the table does not have the
+    /// member, or if the member only left once more on a new server.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
         self.forget_batch(number);
@@ -86,10 +88,10 @@ impl<P: Mirror> Core<P> {
         is_known.then_some(number)
     }
 
-    /// Handles a release that found no hold on the server. The hold may have been force-released
-    /// before an acquire copy ran and queued the member once more, so the member leaves. For a
-    /// batch, all finished members leave, because a force-release sets batch members aside to come
-    /// back. Returns the member id if the member is in the table.
+    /// Handles a release that found no hold on the server. The member leaves, because it may be
+    /// queued again: a copy of the acquire may have run after a force-release. For a batch, all
+    /// finished members leave, because a force-release sets them aside to come back. Returns the
+    /// member id; `None` if the member is not in the table.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
@@ -112,8 +114,8 @@ impl<P: Mirror> Core<P> {
         Some(number)
     }
 
-    /// Schedules the next try after a release or a leave failed; after the last try, gives the
-    /// member up. Repeating is harmless, because the first copy removes the member, and later
+    /// Handles a failed release or leave: schedules a leave as the next try, or gives the member up
+    /// after the last try. Repeating is harmless: the first copy removes the member, and later
     /// copies find nothing.
     pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
         let now = self.now;
