@@ -27,12 +27,13 @@ use crate::quorum::{self, Ascent, Climb, Primaries};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 
-/// The client side of a `Locks`: a [`Node`] for a single store, or the nodes of a quorum, one for
-/// each primary. Cheap to clone.
+/// The nodes behind a `Locks`: a single [`Node`] for a single store, or a node for each primary of
+/// a quorum. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Backend {
-    /// The only node. On a quorum, the node of the first connected primary, used for the settings
-    /// and request classes, because all primaries have the same settings.
+    /// The only node. On a quorum, the node of the first primary in the list that was connected at
+    /// the start. Its settings and request classes apply to the whole `Locks`, because all
+    /// primaries have the same settings.
     node: Arc<Node>,
     quorum: Option<Arc<Primaries>>,
 }
@@ -46,7 +47,7 @@ impl Backend {
         Self { node, quorum: Some(primaries) }
     }
 
-    /// Returns the node that stores the settings and request classes of the `Locks`. Send requests
+    /// Returns the node with the settings and request classes of the whole `Locks`. Send requests
     /// to [`node_to_ask`](Self::node_to_ask) instead, because on a quorum the primary of this node
     /// may be unreachable.
     pub(crate) fn node(&self) -> &Arc<Node> {
@@ -59,8 +60,9 @@ impl Backend {
         self.quorum.as_ref().and_then(|primaries| primaries.lowest()).unwrap_or(&self.node)
     }
 
-    /// Returns the nodes for requests to every server: the only node, whether connected or not; on
-    /// a quorum, the nodes of all reachable primaries.
+    /// Returns the nodes that receive a request for every server. On a single store, this is the
+    /// only node, whether connected or not. On a quorum, these are the nodes of all reachable
+    /// primaries.
     pub(crate) fn reached(&self) -> Vec<&Arc<Node>> {
         match &self.quorum {
             None => vec![&self.node],
@@ -80,9 +82,9 @@ impl Backend {
         self.quorum.as_ref().expect("a quorum")
     }
 
-    /// Creates the future that acquires the lock of `request`. `class` groups the request in
-    /// metrics, and `local` contains the options that are not sent to the store. Sends nothing
-    /// until polled. If `request` is an error, the first poll returns this error.
+    /// Returns a future that acquires the lock of `request`. Nothing is sent until the future is
+    /// polled; if `request` is an error, the first poll returns this error. `class` groups the
+    /// request in metrics, and `local` contains the options that are not sent to the store.
     pub(crate) fn acquire(
         &self,
         request: Result<Request, LockError>,
@@ -140,8 +142,8 @@ impl Backend {
     }
 }
 
-/// The future of an acquisition, on a single store or on a quorum. Dropping it leaves the queue, or
-/// releases a lock that was just granted.
+/// The future of an acquisition, on a single store or on a quorum. Dropping the future takes the
+/// request out of the queue, or releases the lock if it was granted in the meantime.
 #[pin_project(project = AcquisitionProjection)]
 #[derive(Debug)]
 #[allow(
@@ -172,7 +174,7 @@ impl Acquisition {
 }
 
 impl Future for Acquisition {
-    /// The held lock, or `Ok(None)` if the lock is busy and the request does not wait.
+    /// The hold, or `Ok(None)` if the lock is busy and the request does not wait.
     type Output = Result<Option<Hold>, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -267,8 +269,8 @@ impl Hold {
         }
     }
 
-    /// Turns a lock into a read, on the server and in this guard. Always fails on a quorum, with
-    /// [`Unsupported`](LockErrorKind::Unsupported).
+    /// Downgrades an exclusive lock to a read, so that other reads can share the lock. On a quorum
+    /// this always fails with [`Unsupported`](LockErrorKind::Unsupported).
     pub(crate) async fn downgrade(&mut self) -> Result<(), LockError> {
         match self {
             Self::Node(guard) => guard.reduce().await,
@@ -280,7 +282,7 @@ impl Hold {
         }
     }
 
-    /// Releases the lock if this is the last share; otherwise only drops this share.
+    /// Releases the lock if no other guard shares it. Otherwise only drops this share.
     pub(crate) fn release(self) -> HoldRelease {
         match self {
             Self::Node(guard) => HoldRelease::Node(guard.release()),
@@ -289,7 +291,7 @@ impl Hold {
     }
 
     /// Drops this share without a release, so that the server keeps the lock until the lease ends.
-    /// The guards with the other shares are lost.
+    /// Guards with other shares of the lock are notified of a loss.
     pub(crate) fn leak(self) {
         match self {
             Self::Node(guard) => guard.leak(),
@@ -301,7 +303,7 @@ impl Hold {
 /// The future of a release. The release continues even if the future is dropped.
 pub(crate) enum HoldRelease {
     Node(NodeRelease),
-    /// The concurrent releases at all primaries of a quorum.
+    /// The releases at all primaries of a quorum, which run concurrently.
     Quorum(BoxFuture<'static, Result<(), LockError>>),
 }
 
