@@ -18,8 +18,8 @@ use super::{HoldCell, Node, NodeGuard, Observer, cause_of, later, timer};
 use crate::node::class::Class;
 use crate::types::error::LockError;
 
-/// Time after which an attempt without a wait limit fails if no request of its node has succeeded
-/// meanwhile. The lease applies instead if it is longer.
+/// How long an attempt without a wait limit continues while no request of its node succeeds. If the
+/// attempt's lease is longer, the attempt continues for the length of the lease instead.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
 /// An attempt's result. `Ok(None)` means that the lock is busy and the attempt does not wait.
@@ -39,23 +39,24 @@ pub(crate) struct Attempt {
 /// Attempt options that apply in this process only and are not sent to the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LocalOptions {
-    /// True if the request already has a label. Otherwise the caller's trace context becomes the
-    /// label, if there is a context.
+    /// True if the request already has a label. If false, the caller's trace context, if any,
+    /// becomes the label.
     pub(crate) is_labelled: bool,
-    /// True if the current holders' labels are recorded in the wait's tracing span.
+    /// True if the labels of the lock's current holders are to be recorded in the tracing span of
+    /// the wait.
     pub(crate) records_holders: bool,
-    /// True if the request is refused at once when the predicted wait exceeds the caller's wait
-    /// limit.
+    /// True if the request is to be refused at once, instead of queued, when the predicted wait is
+    /// longer than the caller's wait limit.
     pub(crate) refuses_early: bool,
-    /// Longest time to wait for an unreachable store before the attempt fails; `None` means the
-    /// node's setting.
+    /// The longest time that the attempt waits for an unreachable store; `None` for the time in the
+    /// node's settings.
     pub(crate) store_wait: Option<Duration>,
-    /// True if an outage longer than `store_wait` also fails an attempt that is already queued.
+    /// True if an outage longer than `store_wait` ends the attempt even if it is already queued.
     pub(crate) leaves_in_outage: bool,
 }
 
 impl LocalOptions {
-    /// Options for a request with a label, and with all other options off.
+    /// The options of a request that already has a label and uses no other option.
     pub(crate) const LABELLED: Self = Self {
         is_labelled: true,
         records_holders: false,
@@ -81,8 +82,9 @@ enum AttemptState {
     /// poll.
     New(Option<Result<Request, LockError>>),
     Running(RunningAttempt),
-    /// The attempt was refused. The error is returned when the timer fires, or at once without a
-    /// timer: see `node::refusal_pace`.
+    /// The attempt was refused, but its error is not returned yet: the rate of refusals is limited
+    /// (see `node::refusal_pace`). The error is returned when the attempt's timer fires, or at
+    /// once if there is no timer.
     Refused(LockError),
     Done,
 }
@@ -101,23 +103,23 @@ struct RunningAttempt {
 /// An attempt's time limit, at which the attempt fails.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
-    /// The attempt does not wait in the queue. It fails at this instant, when the request timeout
-    /// ends.
+    /// The attempt does not wait in the queue. It fails at this instant, the end of the request
+    /// timeout.
     Once(Instant),
     /// The caller has set a wait limit, which ends at this instant.
     At(Instant),
-    /// The caller has set no wait limit. The attempt fails once no request of its node has
-    /// succeeded for this duration. The duration counts from this instant, the attempt's start, or
-    /// from the last success if later.
+    /// The caller has set no wait limit. The attempt fails when no request of its node has
+    /// succeeded for this duration. The instant is the attempt's start; the time before does not
+    /// count.
     Silence(Duration, Instant),
 }
 
-/// How long an attempt waits for an unreachable store. The limit applies while no server has queued
-/// the attempt, and afterwards only with `leaves_in_outage`.
+/// The limit on an attempt's wait for an unreachable store. Once a server has queued the attempt,
+/// the limit applies only with `leaves_in_outage`.
 #[derive(Debug, Clone, Copy)]
 struct StoreWait {
     longest: Duration,
-    /// When to check next whether the store responds; `None` if no more checks are needed.
+    /// When to check next whether the store is reachable; `None` if no check is needed any more.
     look_at: Option<Instant>,
     leaves_in_outage: bool,
 }
@@ -129,7 +131,8 @@ impl StoreWait {
         Self { longest, look_at, leaves_in_outage: local.leaves_in_outage }
     }
 
-    /// Returns the store's error if the store has been unreachable for `longest` or more.
+    /// Returns the store's error if the current outage has lasted for at least `longest`, so that a
+    /// new attempt fails at once. `None` if the store is reachable, or the outage is shorter.
     fn outage(self, node: &Node, lock: &LockName, mode: Mode) -> Option<StoreError> {
         let outage = node.store.outage(lock, mode == Mode::Wait)?;
         (outage.since.elapsed() >= self.longest).then_some(outage.error)
@@ -163,15 +166,16 @@ impl Attempt {
         self.cell.positions()
     }
 
-    /// Publishes the attempt's queue positions on this channel, unless another channel is set
-    /// already.
+    /// Sends the attempt's queue positions to this channel from now on. Does nothing if the
+    /// positions already go to another channel.
     pub(crate) fn publish_positions_to(&self, positions: watch::Sender<Option<u64>>) {
         self.cell.publish_positions_to(positions);
     }
 }
 
-/// Reserves one of the `max_waiting` slots of this `Locks`, or fails if all are taken. An attempt
-/// that does not wait needs no slot and gets `Ok(None)`.
+/// Takes one of the permits that limit the waiting attempts of this `Locks` to `max_waiting`. Fails
+/// if no permit is left. Returns `Ok(None)` for an attempt that does not wait, because it needs no
+/// permit.
 fn take_slot(
     node: &Node,
     request: &Request,
@@ -190,8 +194,9 @@ fn take_slot(
     })
 }
 
-/// Lowers the request's queue limit to the longest queue for which the predicted wait is within the
-/// caller's wait limit. The server enforces the limit, because only the server knows the queue.
+/// Lowers the request's queue limit to the longest queue in which the predicted wait is within the
+/// caller's wait limit. The server then refuses the request if the queue is longer, because only
+/// the server knows the queue.
 fn predict(request: &mut Request, cell: &mut HoldCell) {
     let Some((wait, class)) = request.options.wait.zip(cell.class()) else { return };
     let limit = request.options.queue_limit;
@@ -216,7 +221,8 @@ impl Limit {
         }
     }
 
-    /// Returns the earliest instant at which the limit may end the attempt.
+    /// Returns the earliest instant at which this limit can end the attempt. Successful requests of
+    /// the node may still postpone the end.
     fn earliest(self) -> Instant {
         match self {
             Self::Once(at) | Self::At(at) => at,
@@ -270,14 +276,16 @@ impl RunningAttempt {
         Ok(Self { attempt, lock, cell, demand, limit, store_wait, span, _slot: slot })
     }
 
-    /// Returns when the time limit or the store must be checked next.
+    /// Returns when the attempt's timer must fire next: at the time limit, or at the next check of
+    /// the store if that is earlier.
     fn next_look(&self, node: &Node) -> Instant {
         let limit = self.limit.instant(node);
         self.store_wait.look_at.map_or(limit, |at| at.min(limit))
     }
 
-    /// Checks whether the store wait is over. Returns `Some` if the attempt must fail, with the
-    /// store's error if known. Otherwise returns `None` and schedules the next check.
+    /// Checks whether the wait for the store has lasted too long. Returns `Some` if the attempt
+    /// must fail, with the store's error if known. Otherwise returns `None` and schedules the next
+    /// check.
     fn look_at_store(&mut self, node: &Node) -> Option<Option<StoreError>> {
         let now = Instant::now();
         let StoreWait { longest, look_at, leaves_in_outage } = self.store_wait;
@@ -310,7 +318,7 @@ impl RunningAttempt {
         None
     }
 
-    /// Converts an outcome to the result for the caller; `None` if the attempt still waits.
+    /// Converts an outcome from the core to the caller's result; `None` if the attempt still waits.
     fn outcome(&self, node: &Arc<Node>, outcome: Outcome) -> Option<AttemptResult> {
         match outcome {
             Outcome::Waits => None,
@@ -332,8 +340,8 @@ impl RunningAttempt {
         }
     }
 
-    /// Returns when to report this result to the caller; `None` means at once. Only refusals for a
-    /// full queue or a long predicted wait are delayed.
+    /// Returns the instant until which this result is kept back; `None` if it is returned at once.
+    /// Only refusals for a full queue or a long predicted wait are kept back.
     fn report_at(&self, node: &Node, outcome: &AttemptResult) -> Option<Instant> {
         use LockErrorKind::{QueueFull, WaitTooLong};
         let Err(error) = outcome else { return None };
@@ -342,7 +350,8 @@ impl RunningAttempt {
             .flatten()
     }
 
-    /// Records the result in the tracing span for the wait, and after a grant the prediction error.
+    /// Records the result in the tracing span of the wait. After a grant, also records the
+    /// difference between the predicted and the actual wait.
     fn observe(&self, node: &Node, outcome: &AttemptResult) {
         let outcome = match outcome {
             Ok(Some(guard)) => {
@@ -355,8 +364,8 @@ impl RunningAttempt {
         node.observer.acquired(&self.span, &self.cell, outcome);
     }
 
-    /// Ends an attempt whose time is up. Returns a result that has arrived in the same instant,
-    /// such as a grant. Otherwise cancels the attempt and returns the error.
+    /// Cancels an attempt whose time is up, and returns the error for the caller. If a result, such
+    /// as a grant, has arrived in the meantime, returns that result instead.
     fn time_out(&self, node: &Arc<Node>, end: End) -> AttemptResult {
         let take = || {
             node.with(|core| {
@@ -389,7 +398,8 @@ impl RunningAttempt {
     }
 }
 
-/// Completes a refused attempt with its error once the timer has fired, or at once without a timer.
+/// Polls a refused attempt: returns the error once the timer has fired that delays the refusal.
+/// Without a timer, the error is returned at once.
 fn poll_refusal(
     state: &mut AttemptState,
     mut timer: Pin<&mut Option<Sleep>>,
