@@ -20,9 +20,9 @@ use self::metrics::ClassMetrics;
 const MAX_CLASSES: usize = 1_000;
 /// Maximum class name length, in bytes. Longer names are cut.
 const MAX_BYTES: usize = 64;
-/// Class for requests whose caller names no class.
+/// Name of the class for requests whose caller names no class.
 const DEFAULT: &str = "default";
-/// Class of requests with a new class name, once there are [`MAX_CLASSES`] classes.
+/// Name of the class for requests with a new class name, once there are [`MAX_CLASSES`] classes.
 const OTHER: &str = "other";
 
 /// A class of requests, with its metrics and past hold times.
@@ -31,8 +31,8 @@ pub(crate) struct Class {
     pub(crate) name: Arc<str>,
     #[cfg(feature = "metrics")]
     pub(crate) metrics: ClassMetrics,
-    /// True once a request of this class has asked for a prediction. Before that, no hold times are
-    /// recorded.
+    /// True once a prediction has been requested in this class. Hold times are recorded only from
+    /// then on.
     is_predicted: AtomicBool,
     holds: Mutex<HoldTimes>,
 }
@@ -51,7 +51,8 @@ impl Class {
 }
 
 impl Class {
-    /// Records how long a hold lasted, if waits in this class are predicted.
+    /// Records how long a hold lasted, if waits in this class are predicted. Otherwise `time` is
+    /// not called.
     pub(crate) fn held(&self, time: impl FnOnce() -> Duration) {
         if self.is_predicted.load(Ordering::Relaxed) {
             let time = time();
@@ -59,9 +60,9 @@ impl Class {
         }
     }
 
-    /// Predicts the longest queue in which a request is granted the lock within `wait`; at most
-    /// `limit`, the request's own queue limit. Returns `None` until enough holds are recorded.
-    /// Recording starts with the first call.
+    /// Predicts the longest queue in which a request is granted the lock within `wait`. The queue
+    /// is never longer than `limit`, the request's own queue limit. Returns `None` until enough
+    /// holds are recorded; the first call starts the recording.
     pub(crate) fn predict(&self, wait: Duration, limit: u32, demand: Demand) -> Option<Prediction> {
         self.is_predicted.store(true, Ordering::Relaxed);
         let hold = self.holds.lock().unwrap_or_else(PoisonError::into_inner).estimate()?;
@@ -79,10 +80,11 @@ impl Class {
 /// A request's predicted wait, based on the past hold times of its class.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prediction {
-    /// Longest queue, including the request, for which the predicted wait is within the wait limit;
-    /// at most the request's own queue limit.
+    /// The longest queue, including the request, in which the predicted wait is within the caller's
+    /// wait limit. Never above the request's own queue limit.
     pub(crate) queue_limit: u32,
-    /// True if `queue_limit` was predicted, false if it is the request's own queue limit.
+    /// True if the prediction has lowered `queue_limit`; false if this is the request's own queue
+    /// limit.
     pub(crate) is_limit: bool,
     mean: Duration,
     /// Number of requests with the same demand that can hold the lock at the same time.
@@ -90,7 +92,7 @@ pub(crate) struct Prediction {
 }
 
 impl Prediction {
-    /// Returns the expected wait behind `ahead` waiters.
+    /// Returns the expected wait in a queue, behind `ahead` other waiters.
     pub(crate) fn wait(&self, ahead: u64) -> Duration {
         let seconds = self.mean.as_secs_f64() * ahead as f64 / self.at_once as f64;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
@@ -121,8 +123,8 @@ impl Default for Classes {
 }
 
 impl Classes {
-    /// Creates the classes. `default` names the class for requests whose caller names no class; if
-    /// empty, the name is [`DEFAULT`].
+    /// Creates the two classes that always exist. `default` is the name of the class for requests
+    /// whose caller names no class; if empty, the name is [`DEFAULT`].
     pub(crate) fn new(default: &str) -> Self {
         let default = match cut(default) {
             "" => DEFAULT,

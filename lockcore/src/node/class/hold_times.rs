@@ -9,23 +9,23 @@
 
 use std::time::Duration;
 
-/// Minimum number of holds for an estimate.
+/// Minimum number of recorded holds for an estimate.
 const FEWEST: u32 = 100;
-/// Number of holds after which the estimate is calculated again.
+/// Number of further holds after which the estimate is calculated again.
 const RENEWED_EACH: u32 = 50;
-/// Number of holds at which all counts are halved, so that older holds count less.
+/// Number of recorded holds at which the counts of all buckets are halved, so that older holds
+/// count less.
 const MOST: u32 = 1_024;
-/// One in `LOW_PART` holds is shorter than the low estimate.
+/// The low estimate is the duration that all but one in `LOW_PART` holds exceed.
 const LOW_PART: u32 = 10;
-/// Number of buckets: four for each power of two, from 1 µs to nine hours.
+/// Number of buckets in the histogram: four for each power of two, from 1 µs to nine hours.
 const BUCKETS: usize = 140;
 
 /// An estimate of how long the holds of a class last.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct HoldEstimate {
-    /// Duration that nine of ten holds exceed.
+    /// The duration that about nine of ten holds exceed.
     pub(crate) low: Duration,
-    /// Mean hold duration.
     pub(crate) mean: Duration,
 }
 
@@ -36,7 +36,8 @@ pub(crate) struct HoldTimes {
     count: u32,
     /// The sum of all counted hold times, in µs.
     sum: f64,
-    /// The last calculated estimate. It is kept because each request with early refusal reads it.
+    /// The last calculated estimate; `None` with too few holds. It is kept because each request
+    /// that may be refused early reads it.
     estimate: Option<HoldEstimate>,
 }
 
@@ -47,7 +48,7 @@ impl Default for HoldTimes {
 }
 
 impl HoldTimes {
-    /// Adds the duration of a hold.
+    /// Adds the duration of a hold, and calculates the estimate again if this is due.
     pub(crate) fn add(&mut self, hold: Duration) {
         if self.count >= MOST {
             self.halve();
@@ -69,8 +70,7 @@ impl HoldTimes {
         self.sum *= f64::from(self.count) / before;
     }
 
-    /// Returns the last estimate, which is calculated every 50 holds. `None` with fewer than 100
-    /// holds.
+    /// Returns the last calculated estimate; `None` until [`FEWEST`] holds are recorded.
     pub(crate) fn estimate(&self) -> Option<HoldEstimate> {
         self.estimate
     }

@@ -29,8 +29,7 @@ impl ClassMetrics {
         }
     }
 
-    /// Returns true on the first call, after which the caller sets the class's counters to 0, and
-    /// false on later calls.
+    /// Returns true on the first call only. The caller then registers the class's counters at 0.
     pub(crate) fn begins(&self) -> bool {
         !self.has_begun.load(Ordering::Relaxed) && !self.has_begun.swap(true, Ordering::Relaxed)
     }
