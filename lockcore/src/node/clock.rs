@@ -8,7 +8,7 @@ use std::time::Duration;
 use proto::node::Moment;
 use tokio::time::{Instant, sleep_until};
 
-/// Time added instead of a duration with which an instant would overflow: thirty years.
+/// The duration that is added instead of a longer one if an instant would overflow: thirty years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// Returns `at` plus `by`, or on overflow an instant thirty years after `at`.
@@ -16,7 +16,7 @@ pub(crate) fn later(at: Instant, by: Duration) -> Instant {
     at.checked_add(by).unwrap_or_else(|| at + FAR)
 }
 
-/// Waits until this instant, or forever if `None`. The first poll creates the timer.
+/// Waits until this instant, or forever if it is `None`. The first poll creates the timer.
 pub(crate) async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -27,7 +27,8 @@ pub(crate) async fn until(at: Option<Instant>) {
 #[derive(Debug)]
 pub(crate) struct Clock {
     began: Instant,
-    /// Total time for which the machine was suspended, as last measured, in µs.
+    /// Total time for which the machine was suspended since the clock was created, in µs, as last
+    /// measured by `look`.
     suspended: AtomicU64,
     boot: boot::BootClock,
     /// Simulated suspension that the next call of `look` adds, in µs.
@@ -46,16 +47,16 @@ impl Clock {
         }
     }
 
-    /// Returns the current moment without a check whether the machine was suspended. The moment may
-    /// be too early, so a lease counted from it may only end too early.
+    /// Returns the current moment without a check for suspensions. After an unnoticed suspension
+    /// the moment is too early, so a lease counted from it ends early rather than late.
     pub(crate) fn now(&self) -> Moment {
         let passed = Instant::now().saturating_duration_since(self.began);
         let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));
         Moment::default() + (passed + suspended)
     }
 
-    /// Returns the current moment after a check whether the machine was suspended. Used by every
-    /// decision whether something has expired.
+    /// Checks whether the machine was suspended, and returns the current moment. Every decision
+    /// whether something has expired uses this.
     pub(crate) fn look(&self) -> Moment {
         self.suspended.fetch_max(self.boot.ahead_us(), Ordering::Relaxed);
         #[cfg(test)]
@@ -63,8 +64,8 @@ impl Clock {
         self.now()
     }
 
-    /// Returns the instant of tokio's clock at this moment, for timers. It is too late if the
-    /// machine is suspended before then.
+    /// Converts a moment to an instant of tokio's clock, for timers. If the machine is suspended
+    /// before then, the timer fires too late, because tokio's clock stops meanwhile.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));
         self.began + moment.before(suspended).since(Moment::default()).min(FAR)
@@ -81,8 +82,8 @@ impl Clock {
 mod boot {
     use rustix::time::{ClockId, clock_gettime};
 
-    /// The times of `CLOCK_MONOTONIC`, which stops while the machine is suspended, and
-    /// `CLOCK_BOOTTIME`, which continues, when this was created.
+    /// The times of two clocks when this was created. `CLOCK_MONOTONIC` stops while the machine is
+    /// suspended, and `CLOCK_BOOTTIME` continues, so the growing difference shows suspensions.
     #[derive(Debug)]
     pub(super) struct BootClock {
         monotonic: i64,
@@ -101,8 +102,8 @@ mod boot {
             Self { monotonic, boot: time(ClockId::Boottime) }
         }
 
-        /// Returns for how long the machine was suspended since this was created, in µs. The result
-        /// may be too short but never too long, because the clocks are read in reverse order here.
+        /// Returns how long the machine was suspended since this was created, in µs. The clocks are
+        /// read in the reverse order of `new`, so the result may be too short but never too long.
         pub(super) fn ahead_us(&self) -> u64 {
             let passed = time(ClockId::Boottime) - self.boot;
             let ahead = passed - (time(ClockId::Monotonic) - self.monotonic);

@@ -18,8 +18,8 @@ use super::driver::Driver;
 use crate::operate::inspection::LockInspection;
 use crate::types::error::LockError;
 
-/// Time for which a caller waits beyond the store's timeouts, so that the store's own error is
-/// returned if the node's runtime is running.
+/// How long a caller waits beyond the store's own timeouts. If the node's runtime is running, the
+/// store's error arrives within this time, and the caller receives that error.
 const GRACE: Duration = Duration::from_millis(100);
 
 const OUTSIDE: &str =
@@ -33,8 +33,8 @@ fn polling() -> Handle {
     Handle::try_current().unwrap_or_else(|_| panic!("{OUTSIDE}"))
 }
 
-/// Creates a timer on the current runtime. Call this before a request is sent, so that a panic
-/// leaves no request behind.
+/// Creates a timer on the current runtime. Call this before a request is sent: if it panics, no
+/// request is left behind.
 ///
 /// # Panics
 /// Outside a tokio runtime; tokio also panics in a runtime without timers.
@@ -43,7 +43,7 @@ pub(crate) fn timer(at: Instant) -> Sleep {
     sleep_until(at)
 }
 
-/// The future of a request's answer, with a timeout for the caller.
+/// The future of the answer to a request. It fails after a timeout.
 #[derive(Debug)]
 pub(crate) struct TimedRequest {
     driver: Arc<Driver>,
@@ -52,10 +52,10 @@ pub(crate) struct TimedRequest {
 }
 
 impl TimedRequest {
-    /// Sends the request at once, and returns the future of its answer.
+    /// Sends the request immediately, and returns the future of the answer.
     ///
     /// # Panics
-    /// As [`timer`].
+    /// Outside a tokio runtime, as [`timer`].
     pub(crate) fn ask(driver: &Arc<Driver>, ask: Ask) -> Self {
         let timer = driver.timer_elsewhere();
         let (answer, request) = oneshot::channel();
@@ -89,8 +89,8 @@ pub(crate) fn silent() -> LockError {
 }
 
 impl Driver {
-    /// Returns the longest time for which a caller waits for a response. The request timeout is
-    /// included twice, because a request may first have to wait for the connection.
+    /// Returns the longest time that a caller waits for a response. The request timeout is included
+    /// twice, because a request may first have to wait for the connection.
     pub(crate) fn longest_answer(&self) -> Duration {
         2 * self.settings.request_timeout + GRACE
     }
@@ -105,13 +105,14 @@ impl Driver {
         Handle::try_current().is_ok_and(|polling| polling.id() == self.runtime.id())
     }
 
-    /// Creates a timer for the response to a request sent now. Returns `None` on the node's own
-    /// runtime, because the store's timeouts fire there.
+    /// Creates the timer that ends the wait for the response to a request sent now. Returns `None`
+    /// on the node's own runtime, because the store's timeouts fire there.
     pub(crate) fn timer_elsewhere(&self) -> Option<Pin<Box<Sleep>>> {
         (!self.is_own_runtime()).then(|| Box::pin(timer(self.answer_deadline())))
     }
 
-    /// Sends a command that belongs to no attempt or hold, and waits for the answer.
+    /// Sends a command that belongs to no attempt or hold of this node, such as an inspection, and
+    /// returns the answer.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         lock: LockName,
@@ -125,7 +126,8 @@ impl Driver {
         TimedRequest::ask(self, ask).await
     }
 
-    /// Releases all holds on a lock, in whichever process. Returns true if there was any.
+    /// Releases all holds on a lock, in whichever process they are. Returns true if the lock was
+    /// held.
     pub(crate) async fn force_release(self: &Arc<Self>, lock: LockName) -> Result<bool, LockError> {
         match self.ask(lock, Command::ForceRelease { member: None }).await? {
             Answer::Released(reply) => Ok(reply.outcome == Released::Released),
@@ -151,8 +153,8 @@ impl Driver {
         self.in_time(async move { store.ping().await }).await
     }
 
-    /// Runs a request to the store on the node's runtime, and fails if the result does not arrive
-    /// in time.
+    /// Runs a request to the store on the node's runtime. Fails if no result arrives before the
+    /// caller's timeout.
     pub(crate) async fn in_time<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -172,8 +174,8 @@ impl Driver {
         }
     }
 
-    /// Converts a store error to an error for the caller. An outage caused by a refused login
-    /// becomes [`Denied`](LockErrorKind::Denied).
+    /// Converts a store error to an error for the caller. If the store is unreachable because the
+    /// server refuses the login, the error becomes [`Denied`](LockErrorKind::Denied).
     pub(crate) fn error(&self, error: StoreError) -> LockError {
         if error.kind == LockErrorKind::Closed && self.has_ended() {
             return self.closed();
