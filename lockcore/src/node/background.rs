@@ -26,11 +26,12 @@ use super::observe::gauges::Gauges;
 use super::process_recording::ProcessRecording;
 use crate::store::Links;
 
-/// Longest sleep while a timer is pending. The task notices a suspension only after it has woken.
+/// The longest time that the background task sleeps while a timer is pending. Timers stop while the
+/// machine is suspended, and the task can notice a suspension only when it runs.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// A node whose background task runs. Its drop ends all attempts if the runtime has dropped the
-/// task early, because no reply can arrive any more.
+/// A node whose background task runs. If the runtime drops the task early, the drop of this value
+/// ends all attempts, because no reply can arrive any more.
 struct RunningNode {
     driver: Option<Arc<Driver>>,
     #[cfg(feature = "metrics")]
@@ -38,8 +39,8 @@ struct RunningNode {
 }
 
 impl RunningNode {
-    /// Sets the gauges if they are due. Returns when to set them again; `None` if all are zero, or
-    /// without the feature `metrics`.
+    /// Updates the node's gauges if an update is due. Returns when the next update is due, or
+    /// `None` if all gauges are zero or the feature `metrics` is off.
     fn sample(&mut self) -> Option<Moment> {
         #[cfg(feature = "metrics")]
         if let Some(driver) = &self.driver {
@@ -66,7 +67,8 @@ impl Drop for RunningNode {
     }
 }
 
-/// Returns the background task. It runs until all handles are dropped and all holds are released.
+/// Returns the future of the background task. It runs until all handles are dropped and all holds
+/// are released.
 pub(super) fn run(driver: Arc<Driver>, links: Links) -> impl Future<Output = ()> + Send {
     // Created here, and not in the first poll: the runtime may drop the task before polling it.
     let running = RunningNode {

@@ -48,7 +48,7 @@ use crate::operate::status::{Connection, Status};
 use crate::store::{Listener, Replied, Replies, Store, TakeReply, Then};
 use crate::types::error::LockError;
 
-/// Maximum number of holders whose labels are recorded in the wait's tracing span.
+/// Maximum number of holders whose labels are recorded in the tracing span of a wait.
 const MOST_NAMED: NonZeroU32 = NonZeroU32::new(8).expect("the number is not zero");
 
 pub(crate) type Effects = Vec<Effect<HoldCell>>;
@@ -65,7 +65,7 @@ pub(crate) struct Driver {
     pub(crate) classes: Classes,
     pub(crate) refusals: RefusalPace,
     table: Mutex<DriverState>,
-    /// Notified when a timer is due sooner than the background task expects.
+    /// Wakes the background task when a timer is due sooner than the task expects.
     pub(super) wake: Notify,
     /// Notified after each event of a node that is shut down, for tasks that wait until the
     /// shutdown is complete.
@@ -78,20 +78,19 @@ struct DriverState {
     core: Core<HoldCell>,
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
-    /// Number of servers that commands have been sent to, as of the last event: see
-    /// [`Store::servers`].
+    /// The value of [`Store::servers`] at the last event. If it rises, commands now go to another
+    /// server.
     servers: u64,
     lanes: Option<Lanes>,
-    /// When the background task wakes without being notified; `None` if it only waits for a
-    /// notification.
+    /// When the background task wakes by itself; `None` if it waits only for a notification.
     armed: Option<Moment>,
     /// True once all handles were dropped.
     is_abandoned: bool,
 }
 
 impl DriverState {
-    /// Passes changed connection states to the core before an event, so that no decision uses an
-    /// old state.
+    /// Passes changed connection states to the core. Called before each event, so that no decision
+    /// is based on an old state.
     fn follow(&mut self, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
         if has_changed(&self.commands) || has_changed(&self.subscription) {
@@ -107,7 +106,7 @@ impl DriverState {
     }
 
     /// Passes to the core whether the store has the fast path, and the lane of each Redis Cluster
-    /// slot. A lane is the requests and timers for one server.
+    /// slot. A lane is the core's record of the requests and timers for one server.
     fn follow_store(&mut self, store: &dyn Store) {
         self.core.set_fast_path(store.has_fast_path());
         if let Some(lanes) = store.lanes().filter(|lanes| self.lanes.as_ref() != Some(lanes)) {
@@ -122,8 +121,8 @@ impl DriverState {
         self.is_abandoned && counts.attempts + counts.holds + counts.given_back == 0
     }
 
-    /// Returns true if the background task must be notified, because something is due before it
-    /// wakes by itself.
+    /// Returns true if the background task must be notified, because a timer or the node's end is
+    /// due before the task wakes by itself.
     fn is_late(&mut self) -> bool {
         // The background task also ends the node.
         let next = if self.is_over() { Some(Moment::default()) } else { self.core.next() };
@@ -207,12 +206,12 @@ impl Driver {
     }
 
     /// Sends a request. The reply is processed even if the caller is gone, because it may contain a
-    /// grant for another attempt.
+    /// grant for another attempt of this node.
     pub(crate) fn send(self: &Arc<Self>, ask: Ask) {
         self.send_group(smallvec![ask], false);
     }
 
-    /// Sends a request like [`send`](Self::send), and calls `then` with the response. If the
+    /// Sends a request, and calls `then` with the response once the core has processed it. If the
     /// runtime ends first, `then` is dropped without a call.
     pub(crate) fn send_then(
         self: &Arc<Self>,
@@ -231,10 +230,12 @@ impl Driver {
         self.store.send(smallvec![ask], Then::call(taken));
     }
 
-    /// Runs the timers that are due. Returns true if more are due, and when to call again: after
-    /// `longest` at the latest, because timers stop during a suspension. If the task was woken,
-    /// this time is set even without a timer. So the next lock, if immediate, need not wake the
-    /// task again.
+    /// Runs the timers that are due. Returns true if more are due, and when to call this again:
+    /// after `longest` at the latest, because timers stop while the machine is suspended. The time
+    /// is `None` if no timer is pending.
+    ///
+    /// If a notification has woken the background task (`was_woken`), the time is set even if no
+    /// timer is pending. So a lock taken before then need not notify the task again.
     pub(super) fn tick(
         self: &Arc<Self>,
         longest: Duration,
@@ -274,7 +275,6 @@ impl Driver {
         }
     }
 
-    /// Returns true if the background task must end.
     pub(super) fn is_over(&self) -> bool {
         self.table().is_over()
     }
@@ -293,7 +293,8 @@ impl Driver {
         }
     }
 
-    /// Reads the core without changing it.
+    /// Calls `at` with the core, and returns the result. Only for reads: a change needs
+    /// [`with`](Self::with), because its effects have to run.
     pub(crate) fn look<T>(&self, at: impl FnOnce(&Core<HoldCell>) -> T) -> T {
         at(&self.table().core)
     }
@@ -342,8 +343,8 @@ impl Driver {
         }
     }
 
-    /// Requests the labels of all holders for which an attempt waits, if the attempt's span is to
-    /// record them.
+    /// Requests the labels of the lock's holders, if they are to be recorded in the tracing span of
+    /// this attempt's wait. Called when the server has queued the attempt.
     fn record_holders(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
         let Some(wait) = of.take_records_holders() else { return };
         // The maximum excludes the waiters from the reply; there may be a thousand.
@@ -354,8 +355,8 @@ impl Driver {
         self.send_then(ask, move |answer| driver.observer.held_by(&wait, answer));
     }
 
-    /// Sends requests in order, together where possible. With `confirmed`, they are renewals
-    /// whose writes the store confirms.
+    /// Sends requests in order, in groups where possible. If `confirmed` is true, the requests are
+    /// renewals, and the store replies once the writes are confirmed.
     fn send_all(self: &Arc<Self>, asks: Vec<Ask>, confirmed: bool) {
         let together = |command: &Command| self.settings.layout.goes_together(command);
         let topology = self.store.topology();
@@ -379,8 +380,8 @@ impl Driver {
         }
     }
 
-    /// Processes the reply to a request group. If one command may have failed the whole group,
-    /// sends each command again on its own.
+    /// Processes the reply to a request group. If the whole group failed and a single command may
+    /// be the reason, sends each command again on its own.
     fn take_or_split(self: &Arc<Self>, group: RequestGroup, replied: &Replied, confirmed: bool) {
         match replied {
             Err(error) if group.len() > 1 && is_of_one(error) => {
@@ -448,7 +449,7 @@ fn seed_of(id: &NodeId) -> u64 {
 }
 
 /// Returns true if the effect sends a request that must not wait for a task: a release, a leave, or
-/// an acquire that has waited for the response to a fast acquire.
+/// an acquire that was kept back until the response to a fast acquire.
 fn is_urgent(effect: &mut Effect<HoldCell>) -> bool {
     let Effect::Send(ask) = effect else { return false };
     match ask.command {
@@ -458,7 +459,7 @@ fn is_urgent(effect: &mut Effect<HoldCell>) -> bool {
     }
 }
 
-/// Removes the effects of one kind, and returns their requests in order.
+/// Removes the effects for which `is_one` returns true, and returns their requests in order.
 fn taken(effects: &mut Effects, is_one: fn(&mut Effect<HoldCell>) -> bool) -> Vec<Ask> {
     let taken = effects.extract_if(.., is_one);
     let ask = |effect| match effect {
@@ -477,8 +478,8 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// Passes the store's messages to the node. Created before the store, and opened once the node
-/// exists.
+/// Passes the store's messages to the node. The store needs this before the node exists, so
+/// messages are ignored until `open` sets the node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inbox(Arc<OnceLock<Weak<Driver>>>);
 

@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tracing::error;
 
-/// Calls foreign code. A panic does not propagate, and is logged with `what`, a name for the code.
+/// Calls code from outside this crate, such as a waker. If the code panics, the panic does not
+/// propagate; it is logged with `what`, a name for the code.
 pub(super) fn call(what: &'static str, call: impl FnOnce()) {
     // `call` changes nothing of ours, so nothing can be left half changed.
     let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { return };

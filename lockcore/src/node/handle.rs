@@ -18,8 +18,8 @@ use crate::store::{Links, Store};
 pub(crate) struct Node(Arc<Driver>);
 
 impl Node {
-    /// Starts a node, whose background task runs on `runtime`. `inbox` must be the listener of
-    /// `store`.
+    /// Starts a node, and its background task on `runtime`. `store` must have been created with
+    /// `inbox` as its listener.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         id: NodeId,
