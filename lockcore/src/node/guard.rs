@@ -16,19 +16,20 @@ use super::{HoldCell, Node, NodeRelease, TimedRequest};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 
-/// Panic message for a guard without a hold, which would be a bug.
+/// Panic message for a guard without a hold. Only a consumed guard has none, so this would be a
+/// bug.
 const KEPT: &str = "a guard has a hold until consumed";
 
 /// A guard of a single node's hold. Dropping the last guard releases the hold.
 pub(crate) struct NodeGuard(Option<NodeHold>);
 
-/// The data shared by all guards of the same hold.
+/// The data of a hold. Each guard of the hold has a clone.
 #[derive(Clone)]
 struct NodeHold {
     node: Arc<Node>,
     lock: LockName,
     shared: HoldCell,
-    /// The hold's number in the core.
+    /// The number by which the core knows the hold.
     number: u64,
     demand: Demand,
     token: FencingToken,
@@ -77,7 +78,8 @@ impl NodeGuard {
         self.hold().demand
     }
 
-    /// Returns the fencing token; [`NONE`](proto::token::NONE) for permits.
+    /// Returns the fencing token. Permits have no token: the result is
+    /// [`NONE`](proto::token::NONE).
     pub(crate) fn fencing_token(&self) -> FencingToken {
         let hold = self.hold();
         if hold.demand.is_permits() { proto::token::NONE } else { hold.token }
@@ -142,7 +144,7 @@ impl NodeGuard {
     }
 
     /// Renews the hold now, and returns a new fencing token above all tokens seen by this process.
-    /// Reads and permits return their shared token.
+    /// For a read or permits, returns the token that the holders share.
     pub(crate) async fn confirm(&self) -> Result<FencingToken, LockError> {
         let lost = || LockError::new(LockErrorKind::Lost);
         let NodeHold { node, number, .. } = self.hold();
@@ -157,7 +159,8 @@ impl NodeGuard {
         }
     }
 
-    /// Downgrades the lock to a read, which others can then share.
+    /// Downgrades an exclusive lock to a read, so that other reads can share the lock. Fails if the
+    /// guard is not exclusive, or another guard shares the hold.
     pub(crate) async fn reduce(&mut self) -> Result<(), LockError> {
         let hold = self.hold();
         let invalid = |why: String| Err(LockError::with_detail(LockErrorKind::InvalidOption, why));
@@ -199,8 +202,8 @@ impl NodeGuard {
         }
     }
 
-    /// Drops this guard, and releases the hold if no other guard shares it. The call sends the
-    /// request; the future only returns the outcome.
+    /// Drops this guard, and releases the hold if no other guard shares it. The request is sent
+    /// within this call; the future only returns the outcome.
     pub(crate) fn release(self) -> NodeRelease {
         let hold = self.into_hold();
         if !hold.shared.drop_guard() {
@@ -228,7 +231,7 @@ impl NodeGuard {
         NodeRelease::running(Arc::clone(&*hold.node), hold.shared)
     }
 
-    /// Leaves the hold in place until the lease ends.
+    /// Drops this guard without a release: the server keeps the hold until the lease ends.
     pub(crate) fn leak(self) {
         let hold = self.into_hold();
         hold.shared.drop_guard();

@@ -16,47 +16,51 @@ use tracing::Span;
 use super::foreign;
 use crate::node::class::{Class, Prediction};
 
-/// The state shared by an attempt and the hold that follows. The core writes the deadline and the
-/// loss under its mutex, and guards read them without a mutex.
+/// The state that an attempt shares with the hold granted to it. The core writes the deadline and
+/// the loss under its mutex, and guards read them without a mutex.
 #[derive(Default)]
 pub(crate) struct Cell {
     /// Waker for the task that waits for the lock or for the release.
     pub(crate) caller: AtomicWaker,
-    /// Moment until which the lock is certainly held, in µs since the node's start.
+    /// The moment until which the lock is certainly held, in µs since the node's start. Each
+    /// successful renewal raises it.
     until: AtomicU64,
     /// True if the last renewal was refused or got no reply.
     is_unanswered: AtomicBool,
     is_lost: AtomicBool,
-    /// Release outcome: whether the server still had the hold, or why that is unknown.
+    /// The outcome of the release, once it is known: whether the server still had the hold, or the
+    /// error because of which this is unknown.
     returned: OnceLock<Result<Released, StoreError>>,
     lost: OnceLock<CancellationToken>,
     guards: AtomicUsize,
-    /// The request's class; `None` for a cell that no caller has created.
+    /// The request's class; `None` if the cell belongs to no attempt of a caller, such as the cell
+    /// of an orphan.
     class: Option<Arc<Class>>,
-    /// Number of waiters ahead when the server last queued the attempt, plus one; zero if the
-    /// attempt was not queued.
+    /// The number of waiters ahead when the server last queued the attempt, plus one; zero if the
+    /// server has not queued the attempt.
     queued: AtomicU64,
     positions: OnceLock<watch::Sender<Option<u64>>>,
     /// True once the lock was downgraded to a read.
     is_reduced: AtomicBool,
-    /// Predicted wait, if the attempt may be refused early.
+    /// The predicted wait; `None` if there is no prediction, so that the attempt is not refused
+    /// early.
     prediction: Option<Prediction>,
-    /// The wait's tracing span, and the request's label, while the holders' labels are still to be
-    /// recorded in the span.
+    /// The tracing span of the wait and the request's own label. Present only until the labels of
+    /// the lock's holders are requested for the span.
     records_holders: Mutex<Option<(Span, Label)>>,
 }
 
-/// A handle on a [`Cell`], shared by its clones.
+/// A shared reference to a [`Cell`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HoldCell(Arc<Cell>);
 
 impl HoldCell {
-    /// Creates a cell for an attempt in this class.
     pub(crate) fn of(class: Arc<Class>) -> Self {
         Self(Arc::new(Cell { class: Some(class), ..Cell::default() }))
     }
 
-    /// Sets the predicted wait, before the attempt begins.
+    /// Sets the predicted wait. Call this before the attempt begins: it panics once the cell is
+    /// shared.
     pub(crate) fn predict(&mut self, prediction: Prediction) {
         let cell = Arc::get_mut(&mut self.0).expect(
             "the cell is not shared before the attempt \
@@ -99,8 +103,8 @@ impl Cell {
         self.returned.get()
     }
 
-    /// Sets the release outcome, unless it is set, and wakes the caller. Runs foreign code: never
-    /// call it under a mutex.
+    /// Sets the outcome of the release, unless it is already set, and wakes the waiting task. A
+    /// waker is foreign code, so no mutex may be locked during this call.
     pub(crate) fn set_returned(&self, outcome: Result<Released, StoreError>) {
         if self.returned.set(outcome).is_ok() {
             foreign::call("a waker", || self.caller.wake());
@@ -117,7 +121,6 @@ impl Cell {
         self.is_lost.load(Ordering::Acquire) || now >= self.until()
     }
 
-    /// Returns true if the last renewal was refused or got no reply.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.is_unanswered.load(Ordering::Acquire)
     }
@@ -132,18 +135,18 @@ impl Cell {
         self.lost.get_or_init(CancellationToken::new)
     }
 
-    /// Notifies the guards that the hold is lost. Runs foreign code: never call it under a mutex.
+    /// Marks the hold as lost, and cancels the token that guards watch. This runs foreign code, so
+    /// no mutex may be locked during this call.
     pub(crate) fn notify_lost(&self) {
         self.is_lost.store(true, Ordering::Release);
         self.lost().cancel();
     }
 
-    /// Returns the request's class.
     pub(crate) fn class(&self) -> Option<&Arc<Class>> {
         self.class.as_ref()
     }
 
-    /// Returns the class name, or an empty text without a class.
+    /// Returns the class name; empty without a class.
     pub(crate) fn class_name(&self) -> &str {
         self.class.as_ref().map_or("", |class| &class.name)
     }
@@ -159,8 +162,7 @@ impl Cell {
         self.queued.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// Returns a channel on which the queue positions are published, beginning with the current
-    /// position.
+    /// Returns a channel with the attempt's queue positions, beginning with the current position.
     pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
         let sender = self.positions.get_or_init(|| watch::Sender::new(None));
         // A position published before the sender existed was lost; publish it again.
@@ -168,13 +170,15 @@ impl Cell {
         sender.subscribe()
     }
 
-    /// Publishes the queue positions on this channel, unless another channel is set already.
+    /// Sends the queue positions to this channel from now on. Does nothing if they already go to
+    /// another channel.
     pub(crate) fn publish_positions_to(&self, positions: watch::Sender<Option<u64>>) {
         let _ = self.positions.set(positions);
     }
 
-    /// Publishes the current queue position, if a channel is set. Runs foreign code: never call it
-    /// under a mutex. Of two concurrent calls, the later publishes the latest position in any case.
+    /// Publishes the current queue position, if there is a channel. Of two concurrent calls, the
+    /// later one always publishes the latest position. This runs foreign code, so no mutex may be
+    /// locked during this call.
     pub(crate) fn publish_position(&self) {
         let Some(sender) = self.positions.get() else { return };
         sender.send_if_modified(|published| {
@@ -182,25 +186,27 @@ impl Cell {
         });
     }
 
-    /// Requests that the holders' labels are recorded in this span once the attempt is queued.
-    /// `label` is the attempt's own label.
+    /// Requests that the labels of the lock's holders are recorded in this span once the attempt is
+    /// queued. `label` is the attempt's own label.
     pub(crate) fn record_holders(&self, span: Span, label: Label) {
         *self.records_holders.lock().unwrap_or_else(PoisonError::into_inner) = Some((span, label));
     }
 
-    /// Takes the tracing span in which the holders' labels are to be recorded, and the request's
-    /// own label. `None` if nothing is to be recorded, or after the first call.
+    /// Takes the tracing span for the labels of the lock's holders, and the request's own label.
+    /// Returns `None` if the labels were not requested, or on later calls.
     pub(crate) fn take_records_holders(&self) -> Option<(Span, Label)> {
         self.records_holders.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Returns the predicted wait; `None` if the attempt cannot be refused early.
+    /// Returns the predicted wait; `None` if there is no prediction, so that the attempt is not
+    /// refused early.
     pub(crate) fn prediction(&self) -> Option<&Prediction> {
         self.prediction.as_ref()
     }
 
-    /// Returns the error kind for a refusal by a full queue. This differs if the queue limit was
-    /// predicted, which the server does not know.
+    /// Returns the kind of error for a refusal because of a full queue: `WaitTooLong` if a
+    /// prediction has lowered the queue limit, otherwise `QueueFull`. The server cannot distinguish
+    /// the two.
     pub(crate) fn kind_of_full(&self) -> LockErrorKind {
         match self.prediction() {
             Some(Prediction { is_limit: true, .. }) => LockErrorKind::WaitTooLong,
@@ -213,12 +219,10 @@ impl Cell {
         self.is_reduced.store(true, Ordering::Release);
     }
 
-    /// Returns true if the lock was downgraded to a read.
     pub(crate) fn is_reduced(&self) -> bool {
         self.is_reduced.load(Ordering::Acquire)
     }
 
-    /// Adds one to the number of guards.
     pub(crate) fn add_guard(&self) {
         self.guards.fetch_add(1, Ordering::Relaxed);
     }

@@ -20,7 +20,7 @@ pub(crate) enum NodeRelease {
 }
 
 impl NodeRelease {
-    /// Creates the future for a release that has completed with this outcome.
+    /// Creates the future of a release that is already complete.
     pub(super) fn done(outcome: Result<(), LockError>) -> Self {
         Self::Done(Some(outcome))
     }
@@ -59,9 +59,9 @@ impl fmt::Debug for NodeRelease {
     }
 }
 
-/// A release under way, whose outcome arrives in the hold's cell. The outcome comes with the reply
-/// to the release request. If other waiters of the same batch keep the hold, it comes with the
-/// reply to a later request.
+/// A release under way. Its outcome arrives in the hold's cell with the reply to the release
+/// request. If the hold passes to other waiters of the same batch, the outcome arrives with the
+/// reply to a later request instead.
 pub(crate) struct RunningRelease {
     driver: Arc<Driver>,
     shared: HoldCell,
@@ -94,7 +94,8 @@ impl RunningRelease {
     }
 }
 
-/// Passes a release's outcome to its future. If dropped without a response, it passes an error.
+/// Stores the outcome of a release in the hold's cell, where the release's future finds it. If
+/// dropped without a response, stores an error, because the runtime has ended.
 pub(super) struct Returning(pub(super) HoldCell);
 
 impl Returning {
@@ -118,8 +119,9 @@ impl Drop for Returning {
     }
 }
 
-/// Returns a release's result for the caller: `Ok` if the server still had the hold and no loss was
-/// reported, otherwise an error of kind [`Lost`](LockErrorKind::Lost).
+/// Returns the result of a release for the caller. This is an error of kind
+/// [`Lost`](LockErrorKind::Lost) if the server no longer had the hold, or the node has reported the
+/// hold as lost.
 fn ended(shared: &HoldCell, was_held: bool) -> Result<(), LockError> {
     if was_held && !shared.was_lost() {
         return Ok(());
