@@ -25,7 +25,8 @@ use crate::node::unreachable_waiters::UnreachableWaiters;
 use crate::operate::hottest::{FullQueues, Heat};
 use crate::types::trace_links::TraceLinks;
 
-/// Names the code that receives events and metrics, in the log message about its panic.
+/// The name of the code that receives events and metrics, for the log message about a panic in that
+/// code.
 const WATCHERS: &str = "a tracing subscriber, TraceLinks or a metrics recorder";
 
 /// A lock name as it appears in the log: escaped, or `(redacted)`.
@@ -44,8 +45,8 @@ impl fmt::Display for LoggedName<'_> {
     }
 }
 
-/// Maximum number of lock names for which a node logs a warning once each. Further names are not
-/// reported.
+/// Maximum number of lock names for which a node logs the same warning. For further names the
+/// warning is not logged.
 const MOST_WARNED_NAMES: usize = 64;
 
 /// The lock names for which a warning was already logged, so that it is logged once per name.
@@ -53,7 +54,8 @@ const MOST_WARNED_NAMES: usize = 64;
 struct WarnedNames(Mutex<BTreeSet<LockName>>);
 
 impl WarnedNames {
-    /// Returns true if this name is to be reported: it is new, and the maximum is not reached.
+    /// Adds a name. Returns true if the warning is to be logged for it: the name is new, and the
+    /// maximum was not reached.
     fn insert(&self, lock: &LockName) -> bool {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         names.len() < MOST_WARNED_NAMES && names.insert(lock.clone())
@@ -68,8 +70,8 @@ macro_rules! count {
     };
 }
 
-/// Records a value in the class histogram for `$of`, a [`HoldCell`]. Does nothing without the
-/// feature `metrics`.
+/// Records `$value` in the histogram `$metric` of a class, the class of `$of` (a [`HoldCell`]).
+/// Does nothing without the feature `metrics`.
 macro_rules! record {
     ($of:expr, $metric:ident, $value:expr) => {
         #[cfg(feature = "metrics")]
@@ -82,13 +84,13 @@ macro_rules! record {
     };
 }
 
-/// The histograms' level and module, as passed to the recorder.
+/// The log level and module with which the histograms are registered.
 #[cfg(feature = "metrics")]
 static METADATA: metrics::Metadata<'static> =
     metrics::Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
 
-/// Registers a class's counters at 0, once per class. Otherwise the first event would register a
-/// counter at 1, and monitoring does not see a new counter as an increase.
+/// Registers the counters of a class at 0, once per class. Otherwise a counter would first appear
+/// with the value 1, and monitoring would not see this as an increase.
 pub(crate) fn begin_class(class: &Class) {
     #[cfg(feature = "metrics")]
     if class.metrics.begins() {
@@ -125,11 +127,11 @@ fn begin_counters() {
     });
 }
 
-/// Emits the events and metrics for a node or a quorum, and remembers the warnings logged so far.
+/// Emits the events and metrics of a node or a quorum, and remembers which warnings were logged.
 ///
-/// A quorum request is sent to several nodes. So the observers of these nodes count no request
-/// outcomes and no ends of holds, and add the field `primary` to events. The quorum's observer
-/// counts both.
+/// A request to a quorum goes to several nodes. So that it is counted once, only the quorum's
+/// observer counts outcomes of requests and ends of holds. The observers of the quorum's nodes do
+/// not, and add the field `primary` to their events.
 #[derive(Debug)]
 pub(crate) struct Observer {
     node: NodeId,
@@ -170,8 +172,8 @@ impl Observer {
         LoggedName { lock, redact: self.redact_names }
     }
 
-    /// Returns the caller's trace context as a label; `None` without a context or without
-    /// [`TraceLinks`].
+    /// Returns the caller's trace context as a label. `None` if the caller has no context, or no
+    /// [`TraceLinks`] are set.
     pub(crate) fn trace_label(&self) -> Option<Label> {
         let links = self.trace_links.as_ref()?;
         let mut current = None;
@@ -187,8 +189,8 @@ impl Observer {
         )
     }
 
-    /// Records in the wait span how the wait ended: with a fencing token, or with the name of a
-    /// cause.
+    /// Records how a wait has ended in the tracing span of the wait: `Ok` with the fencing token of
+    /// the grant, or `Err` with the name of another outcome, such as `busy`.
     pub(crate) fn acquired(&self, span: &Span, of: &HoldCell, outcome: Result<u64, &'static str>) {
         if span.is_disabled() {
             return;
@@ -201,7 +203,8 @@ impl Observer {
         });
     }
 
-    /// Records the difference between the predicted and the actual wait, after a grant.
+    /// Records how far the predicted wait was above the actual wait, after a grant. Does nothing
+    /// without a prediction.
     pub(crate) fn predicted(&self, of: &HoldCell, waited: Duration) {
         let Some((prediction, ahead)) = of.prediction().zip(of.position()) else { return };
         let error = prediction.wait(ahead).as_secs_f64() - waited.as_secs_f64();
@@ -211,9 +214,9 @@ impl Observer {
         });
     }
 
-    /// Records the holders' labels in a wait span, and links the span to labels that are trace
-    /// contexts. The request's own label, the second part of `wait`, is not linked: the request may
-    /// have been granted the lock since, or may already hold part of the name.
+    /// Records the holders' labels in the tracing span of a wait, and links the span to each label
+    /// that is a trace context. `wait` contains the span and the request's own label. The own label
+    /// is not linked: the request may itself be among the holders by now.
     pub(crate) fn held_by(&self, wait: &(Span, Label), answer: Result<Answer, StoreError>) {
         let (span, own) = wait;
         let Ok(Answer::Inspected(inspection)) = answer else { return };
@@ -257,8 +260,8 @@ impl Observer {
         });
     }
 
-    /// Counts an attempt dropped by its caller. `Note::Cancelled` cannot be counted instead,
-    /// because timeouts emit it, too.
+    /// Counts an attempt that its caller has dropped. The count is not taken from
+    /// `Note::Cancelled`, because attempts that have timed out emit it, too.
     pub(crate) fn cancelled(&self, _of: &HoldCell) {
         if self.primary.is_some() {
             return;
@@ -268,8 +271,8 @@ impl Observer {
         });
     }
 
-    /// Warns, once, of an acquisition that was dropped before it was polled. Its `.await` may be
-    /// missing, and then the caller's code runs without the lock.
+    /// Warns, only once, about an acquisition that was dropped before it was polled. Its `.await`
+    /// may be missing, and then the caller's code runs without the lock.
     pub(crate) fn unpolled(&self) {
         if !self.has_warned_unpolled.swap(true, Ordering::Relaxed) {
             foreign::call(WATCHERS, || {
@@ -278,16 +281,16 @@ impl Observer {
         }
     }
 
-    /// Adds a wait behind others to the statistics on the hottest locks. A wait for the server
-    /// alone is not added. In a quorum, each wait is added, because only the primaries know the
-    /// difference.
+    /// Adds a wait in a queue to the statistics on the hottest locks. The time of an attempt that
+    /// was never queued is not added, except by a quorum's observer: only the primaries know
+    /// whether an attempt was queued.
     fn waited(&self, lock: &LockName, of: &HoldCell, waited: Duration) {
         if of.position().is_some() || self.is_of_quorum {
             self.heat.waited(lock, waited);
         }
     }
 
-    /// Warns of refusals because of full queues, once a minute.
+    /// Logs a warning about refusals because of full queues. Called once a minute at most.
     fn warn_of_full(&self, FullQueues { lock, times, all, within }: &FullQueues) {
         warn!(
             lock = %self.name(lock), times, all_locks = all, ?within,
@@ -411,7 +414,7 @@ fn cause(of: &HoldCell, refusal: &Refusal) -> &'static str {
     }
 }
 
-/// All causes by which refusals are counted.
+/// All values of the label `cause` on the counter of refusals.
 #[cfg(feature = "metrics")]
 const CAUSES: [&str; 11] = [
     "busy",

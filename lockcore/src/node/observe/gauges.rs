@@ -23,7 +23,7 @@ use crate::operate::status::Connection;
 /// Shortest time between two gauge updates.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What a node remembers of its gauges between two updates.
+/// What was set at the last update of a node's gauges.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     last: Option<Moment>,
@@ -33,8 +33,8 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    /// Sets the gauges, unless they were set within the last second. Returns when to set them again
-    /// even if nothing else is due; `None` once all are zero.
+    /// Sets the gauges, unless they were set within the last second. Returns when to set them
+    /// again, or `None` once all are zero.
     pub(crate) fn sample(&mut self, driver: &Driver) -> Option<Moment> {
         let now = driver.clock.now();
         let next = self.last.map(|last| last + EVERY).filter(|next| *next > now);
@@ -95,8 +95,8 @@ fn set_class(driver: &Driver, class: &Arc<str>, counts: [usize; 2], oldest: [f64
     gauge!("lockcore_oldest_hold_seconds", labels()).set(oldest_hold);
 }
 
-/// Returns a gauge's labels: `own`, the namespace and the quorum primary, if any. They distinguish
-/// the `Locks` in a process, and their nodes.
+/// Returns the labels of a gauge: `own` if given, and the namespace and the quorum primary if the
+/// node has them. These distinguish several `Locks` in a process, and the nodes of a quorum.
 fn labels(driver: &Driver, own: Option<Label>) -> Vec<Label> {
     let settings = &driver.settings;
     let namespace = settings.namespace.clone().map(|name| Label::new("namespace", name));
