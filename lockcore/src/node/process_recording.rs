@@ -17,14 +17,15 @@ use super::driver::Driver;
 use super::hold_cell::HoldCell;
 use crate::store::begin;
 
-/// Time from the node's start to the first request, so that a process that locks once and ends
-/// sends no request.
+/// Time from the node's start until its process is first recorded. A process that locks once and
+/// ends is not recorded, and sends no request for it.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// Time between two requests.
+/// Time between two recordings.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// The moment at which the next request is due.
+/// Records the node's process on the server at intervals. Contains the moment at which the next
+/// recording is due.
 pub(super) struct ProcessRecording(Moment);
 
 impl ProcessRecording {
@@ -32,7 +33,8 @@ impl ProcessRecording {
         Self(driver.clock.now() + FIRST)
     }
 
-    /// Sends the request if it is due and the node holds or waits.
+    /// Records the node's process if this is due, and the node holds a lock or waits for one.
+    /// Called by the background task each time it wakes.
     pub(super) fn look(&mut self, driver: &Driver) {
         let now = driver.clock.now();
         if now < self.0 || !driver.look(is_in_use) {

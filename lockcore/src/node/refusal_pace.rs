@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time between two refusals: 5 000 refusals a second, which cost some hundredths of a core.
+/// Time between two refusals, once [`BURST`] is used up. The resulting 5 000 refusals a second cost
+/// some hundredths of a core.
 const EACH: Duration = Duration::from_micros(200);
 /// Number of refusals that are returned without a delay after a quiet time.
 const BURST: u32 = 500;
@@ -18,22 +19,23 @@ const BURST: u32 = 500;
 /// The limit on a node's rate of refusals.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalPace {
-    /// Instant at which the next refusal is due; in the past after a quiet time, `None` before the
-    /// first refusal.
+    /// The instant at which the next refusal may be returned. In the past after a quiet time, and
+    /// `None` before the first refusal.
     next: Mutex<Option<Instant>>,
 }
 
 impl RefusalPace {
-    /// Returns when to return a refusal made now, `latest` at the latest; `None` means at once.
+    /// Returns the instant until which a refusal made now is kept back, at most until `latest`.
+    /// `None` if it is returned at once.
     pub(crate) fn turn(&self, latest: Instant) -> Option<Instant> {
         let now = Instant::now();
         let at = self.next(now, latest);
         (at > now).then_some(at)
     }
 
-    /// Returns when to return a refusal made at `now`. A refusal whose turn would come after
-    /// `latest` is returned at `latest` and takes no turn, so that turns are never further ahead
-    /// than the longest wait.
+    /// Returns when to return a refusal made at `now`. Each refusal takes a turn, but not if the
+    /// turn would come after `latest`: then it is returned at `latest`. So turns are never further
+    /// ahead than the longest wait.
     fn next(&self, now: Instant, latest: Instant) -> Instant {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         // The instant may be in the past, by the time of a burst at most.

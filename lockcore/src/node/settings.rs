@@ -12,14 +12,14 @@ use crate::types::error::LockError;
 use crate::types::options::LockOptions;
 use crate::types::trace_links::TraceLinks;
 
-/// Node settings, which apply to all its locks.
+/// The settings of a node, for all its locks.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) namespace: Option<Arc<str>>,
     /// The server's index in the quorum list, from 1; `None` outside a quorum.
     pub(crate) primary: Option<usize>,
     pub(crate) label: Label,
-    /// Class for requests whose caller names no class; `default` if empty.
+    /// Name of the class for requests whose caller names no class; `default` if empty.
     pub(crate) class: Box<str>,
     pub(crate) defaults: LockOptions,
     pub(crate) confirm_grants: bool,
@@ -28,20 +28,21 @@ pub(crate) struct Settings {
     pub(crate) confirmation: Option<Confirmation>,
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
-    /// Longest time for which a request waits for an unreachable store, unless the request sets its
-    /// own.
+    /// The longest time that a request waits for an unreachable store. A request may set another
+    /// time.
     pub(crate) store_wait: Duration,
     pub(crate) layout: &'static dyn Layout,
     /// Maximum number of consecutive waiters that are granted a lock as one hold.
     pub(crate) batch_limit: u32,
     pub(crate) trace_links: Option<Arc<dyn TraceLinks>>,
     pub(crate) max_waiting: u32,
-    /// One permit for each attempt that may wait at the same time, `max_waiting` in all.
+    /// A semaphore with `max_waiting` permits. Each attempt that may wait takes a permit.
     pub(crate) waiting: Arc<Semaphore>,
 }
 
 impl Settings {
-    /// Returns an error if the key layout, ours or Redisson's, does not support this ability.
+    /// Returns an error if the key layout, ours or Redisson's, does not support an ability, such as
+    /// reads and permits.
     pub(crate) fn can(&self, ability: Ability) -> Result<(), LockError> {
         let refused = |why| Err(LockError::with_detail(LockErrorKind::Unsupported, why));
         self.layout.refuses(ability).map_or(Ok(()), refused)

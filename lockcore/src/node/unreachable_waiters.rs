@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time after which skipped waiters are reported: twice as long as a dead process stays in queues.
+/// How long hand-offs must have skipped waiters before a warning is logged. A dead process stays in
+/// queues for half this time only, so it alone causes no warning.
 const WARN_AFTER: Duration = Duration::from_secs(30);
 
-/// The time since which hand-offs have skipped waiters, over all locks of a node.
+/// The current series of hand-offs that skipped waiters, over all locks of a node; `None` before
+/// the first such hand-off.
 #[derive(Debug, Default)]
 pub(crate) struct UnreachableWaiters(Mutex<Option<Streak>>);
 
@@ -22,8 +24,8 @@ struct Streak {
 }
 
 impl UnreachableWaiters {
-    /// Records a hand-off that skipped waiters. Returns how long such hand-offs have gone on if a
-    /// warning is due, once per [`WARN_AFTER`]; otherwise `None`.
+    /// Records a hand-off that skipped waiters. If a warning is due, returns how long the current
+    /// series has lasted; otherwise `None`. At most one warning is due per [`WARN_AFTER`].
     pub(crate) fn note(&self, now: Instant) -> Option<Duration> {
         let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let current = streak.get_or_insert(Streak { since: now, last: now, warned: None });
