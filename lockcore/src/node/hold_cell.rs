@@ -25,11 +25,11 @@ pub(crate) struct Cell {
     /// The moment until which the lock is certainly held, in µs since the node's start. Each
     /// successful renewal raises it.
     until: AtomicU64,
-    /// True if the last renewal was refused or got no reply.
+    /// True if the last renewal was refused or got no reply, so that the hold is uncertain.
     is_unanswered: AtomicBool,
     is_lost: AtomicBool,
-    /// The outcome of the release, once it is known: whether the server still had the hold, or the
-    /// error because of which this is unknown.
+    /// The outcome of the release, once known: whether the server still had the hold, or the error
+    /// that leaves this unknown.
     returned: OnceLock<Result<Released, StoreError>>,
     lost: OnceLock<CancellationToken>,
     guards: AtomicUsize,
