@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use proto::ConfigError;
 
-/// The confirmation required for each grant and renewal, set by `require_replicas` or
-/// `require_fsync`. Without one, a write is relied on once its server has replied.
+/// The confirmation that each grant and renewal needs before the node relies on it: see
+/// `require_replicas` and `require_fsync`. If none is required, the server's reply suffices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Confirmation {
     pub(crate) by: ConfirmedBy,
-    /// Maximum time for which WAIT or WAITAOF waits for the copies.
+    /// The longest time that the command WAIT or WAITAOF waits for the copies.
     pub(crate) timeout: Duration,
 }
 
-/// Which copies of a write must exist before the node relies on it, besides the copy in its
-/// server's memory.
+/// The copies of a write that must exist before the node relies on the write, besides the copy in
+/// the memory of its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConfirmedBy {
     /// Copies in the memory of this many replicas, confirmed by the Redis command WAIT.
@@ -33,14 +33,14 @@ impl Confirmation {
         }
     }
 
-    /// Creates the error for a configuration, store or server that cannot be used with this
-    /// confirmation. `range` says how the builder option must be set, with the reason.
+    /// Creates the error for a configuration, store or server with which this confirmation cannot
+    /// be used. `range` completes the error text: how the builder option must be set, and why.
     pub(crate) fn refused(&self, range: &'static str) -> ConfigError {
         ConfigError::new(self.option(), "set", range)
     }
 
     /// Fails if writes wait for the disk and [`timeout`](Self::timeout) is a third of the lease or
-    /// more, because holds are renewed after a third of the lease.
+    /// more. Holds are renewed after a third of the lease.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), ConfigError> {
         match self.by {
             ConfirmedBy::Fsync { .. } if self.timeout >= lease / 3 => {
@@ -54,9 +54,9 @@ impl Confirmation {
         }
     }
 
-    /// Fails if writes wait for the disk and the request is refused during an outage so that its
-    /// caller can continue without the lock (`leave_in_outage`). With a slow disk, callers would
-    /// continue though the lock is held.
+    /// Fails if writes wait for the disk and `leave_in_outage` is set, so that callers continue
+    /// without the lock during an outage. With a slow disk, they would continue although the lock
+    /// is held.
     pub(crate) fn check_outage(&self, leaves_in_outage: bool) -> Result<(), ConfigError> {
         match self.by {
             ConfirmedBy::Fsync { .. } if leaves_in_outage => {
@@ -68,9 +68,8 @@ impl Confirmation {
         }
     }
 
-    /// Returns the minimum server version (major, minor) that has the command for this
-    /// confirmation, and the command's name. `None` if all supported server versions have the
-    /// command.
+    /// Returns the oldest server version (major, minor) that has the command for this confirmation,
+    /// and the command's name. `None` if every supported version has the command.
     #[cfg(feature = "redis")]
     pub(crate) fn needs(&self) -> Option<((u32, u32), &'static str)> {
         match self.by {
@@ -79,9 +78,9 @@ impl Confirmation {
         }
     }
 
-    /// Fails if writes wait for the disk and the application's own client or pool opens the
-    /// connections (`are_of_user`), because their timeouts may be shorter than a write to the disk
-    /// takes.
+    /// Fails if writes wait for the disk and the connections belong to the application's own client
+    /// or pool (`are_of_user`). The timeouts of such connections may be shorter than a write to the
+    /// disk.
     #[cfg(feature = "redis")]
     pub(crate) fn check_connections(&self, are_of_user: bool) -> Result<(), ConfigError> {
         match self.by {

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use super::Store;
 
-/// A store's two connection states, for commands and for grants.
+/// The states of a store's two connections: for commands, and for messages such as grants.
 pub(crate) struct Links {
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
@@ -32,7 +32,7 @@ impl Links {
         }
     }
 
-    /// Waits until both connections are up, or with `false` until any is down.
+    /// Waits until both connections are up. If `is_up` is false, waits until one of them is down.
     pub(crate) async fn until(&mut self, is_up: bool) {
         while self.is_up() != is_up {
             self.changed().await;

@@ -1,6 +1,6 @@
 //! The text `host:pid` that names a node's process for operators.
 
-/// Returns `host:pid` of this process. The host is `unknown` if it cannot be found.
+/// Returns `host:pid` for this process. The host is `unknown` if its name cannot be found.
 pub(crate) fn of_this() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()

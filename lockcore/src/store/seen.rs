@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proto::FencingToken;
 
 /// The greatest fencing token that this process has seen on any quorum primary; 0 before the first.
-/// Each command to any primary requires its new tokens to be above it, so that no primary gives
-/// this process a lower token.
+/// A command to any primary draws only tokens above it, so this process never receives a lower
+/// token later.
 #[derive(Debug, Default)]
 pub(crate) struct SeenTokens(AtomicU64);
 
