@@ -24,9 +24,10 @@ use state::MemoryState;
 
 /// A store in this process's memory, with the same rules as the Redis store.
 ///
-/// The store uses tokio's clock: under paused time, tests do not wait for leases. Clones share a
-/// store. Pass it to several [`LocksBuilder::on_memory`](crate::LocksBuilder::on_memory), and each
-/// of these `Locks` behaves like a separate process.
+/// The store uses tokio's clock, so tests with paused time do not wait for leases. All clones are
+/// the same store. Pass clones to several calls of
+/// [`LocksBuilder::on_memory`](crate::LocksBuilder::on_memory), and each of these `Locks` behaves
+/// like a separate process.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     shared: Arc<SharedStore>,
@@ -45,8 +46,7 @@ impl MemoryStore {
     }
 
     /// Makes every acquire on this store fail with `kind`, until called again with `None`.
-    /// Releases, renewals and queued waiters are not affected. Use it in tests of code that uses
-    /// locks.
+    /// Releases, renewals and queued waiters are not affected. For tests of code that uses locks.
     ///
     /// An acquire refused as `Unavailable` or `ReadOnly` retries until its
     /// [`store_wait`](crate::LockOptions::store_wait) ends, as with a server.
@@ -54,15 +54,15 @@ impl MemoryStore {
         self.shared.state().refusing = kind;
     }
 
-    /// Connects another node, which sends its commands by the returned store and receives its
-    /// messages by `listener`.
+    /// Connects another node. The node sends its commands by the returned store, and `listener`
+    /// receives the messages for the node.
     #[cfg(test)]
     pub(crate) fn connect(&self, node: NodeId, listener: Arc<dyn Listener>) -> Arc<dyn Store> {
         self.connect_as(node, listener, QUEUE, None)
     }
 
-    /// Connects another node, with the rules of this layout. With `seen`, the store is a quorum
-    /// primary, whose tokens are above the tokens seen on all primaries.
+    /// Connects another node, which uses the rules of this layout. If `seen` is set, the store is a
+    /// quorum primary for this node: new tokens are above the tokens seen on all primaries.
     pub(crate) fn connect_as(
         &self,
         node: NodeId,
@@ -74,8 +74,8 @@ impl MemoryStore {
         Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, layout, seen))
     }
 
-    /// Sets whether the node's subscription is missing, as if the node had subscribed at another
-    /// server.
+    /// Sets whether the store treats the node as not subscribed, as if the subscription were at
+    /// another server.
     #[cfg(test)]
     pub(crate) fn set_deaf(&self, node: &NodeId, deaf: bool) {
         self.shared.state().deaf.set(node, deaf);
@@ -93,7 +93,7 @@ impl MemoryStore {
         self.shared.clock.set_back(by);
     }
 
-    /// Simulates a restart, in which the store keeps all data or none.
+    /// Simulates a restart. The store keeps all data if `keeps` is true, and otherwise none.
     #[cfg(test)]
     pub(crate) fn restart(&self, keeps: bool) {
         let now_us = self.shared.clock.now_us();
@@ -115,7 +115,8 @@ impl MemoryStore {
         state.empty();
     }
 
-    /// Sets whether messages to `node` are lost although the store counts the node as a subscriber.
+    /// Sets whether messages to `node` are lost while the store still counts the node as a
+    /// subscriber.
     #[cfg(test)]
     pub(crate) fn set_lossy(&self, node: &NodeId, lossy: bool) {
         self.shared.state().lossy.set(node, lossy);
@@ -135,9 +136,9 @@ impl SharedStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Delivers the messages in the outbox, in the order of publication. The mutex is not held,
-    /// because a listener may call back. A single thread delivers at a time; other threads leave
-    /// their messages in the outbox.
+    /// Delivers the messages in the outbox, in the order of publication. The mutex is not locked
+    /// during a delivery, because a listener may call the store. Only one thread delivers at a
+    /// time; others leave their messages in the outbox.
     fn deliver(&self) {
         let Some(mut delivery) = Delivery::begin(self) else {
             return;
@@ -177,7 +178,7 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// Gives up the right to deliver after a listener's panic, so that other messages are still
+/// Gives up the right to deliver if a listener has panicked, so that later messages are still
 /// delivered.
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {

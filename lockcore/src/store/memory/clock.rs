@@ -26,13 +26,11 @@ impl StoreClock {
         self.started_us.load(Ordering::Relaxed) + passed.as_micros() as u64
     }
 
-    /// Sets the clock forward.
     #[cfg(test)]
     pub(super) fn set_forward(&self, by: std::time::Duration) {
         self.started_us.fetch_add(by.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Sets the clock back.
     #[cfg(test)]
     pub(super) fn set_back(&self, by: std::time::Duration) {
         self.started_us.fetch_sub(by.as_micros() as u64, Ordering::Relaxed);

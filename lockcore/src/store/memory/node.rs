@@ -20,7 +20,7 @@ use super::state::MemoryState;
 use crate::store::seen::SeenTokens;
 use crate::store::{Replies, Search, Standing, Store, StoreFuture, Then};
 
-/// Value of `epoch_us` for an epoch that has ended because the store lost its data.
+/// Value of `epoch_us` for an epoch that has ended. An epoch ends when the store loses its data.
 const OVER: u64 = u64::MAX;
 
 /// A node's connection to an in-memory store, from its creation until it is closed or dropped.
@@ -31,10 +31,11 @@ pub(super) struct MemoryNode {
     /// Greatest fencing token that this process has seen on all primaries; `None` if the store is
     /// no quorum primary.
     seen: Option<Arc<SeenTokens>>,
-    /// The store's time at the last call of `standing`, in µs since the epoch.
+    /// The store's time at the last call of `standing`, in µs since the epoch. New tokens are above
+    /// it.
     looked_us: AtomicU64,
-    /// Time at which a quorum primary's known epoch began, in µs since 1970. An epoch ends when the
-    /// store loses its data. `epochs` counts the epochs that have ended.
+    /// Start of the quorum primary's epoch, as far as this node knows, in µs since 1970. An epoch
+    /// ends when the store loses its data: then this is [`OVER`], and `epochs` is raised.
     epoch_us: AtomicU64,
     epochs: AtomicU64,
     link: watch::Sender<Link>,
@@ -76,8 +77,8 @@ impl MemoryNode {
         Ok(answer)
     }
 
-    /// Runs commands on the locked state, all at the same store time, and then delivers the posted
-    /// messages.
+    /// Locks the state and runs commands, all at the same store time. Then delivers the messages
+    /// that the commands have posted.
     fn step<T>(
         &self,
         run: impl FnOnce(&mut MemoryState, u64) -> Result<T, StoreError>,
@@ -97,8 +98,8 @@ impl MemoryNode {
         answer
     }
 
-    /// Checks whether the store has lost its data since the known epoch began. If so, ends the
-    /// epoch, so that the store counts as another server.
+    /// Checks whether the store has lost its data since the known epoch began. If so, the epoch has
+    /// ended, and the store counts as another server from now on.
     fn look(&self, state: &MemoryState) {
         let known = self.epoch_us.load(Ordering::Acquire);
         if ![state.emptied_us, OVER].contains(&known) {

@@ -8,9 +8,10 @@ use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError,
 
 use crate::store::Listener;
 
-/// Smallest number of locks that causes a sweep, which drops the idle locks.
+/// Number of locks below which growth causes no sweep. A sweep drops the locks that are neither
+/// held nor waited for.
 pub(super) const MIN_SWEEP: usize = 1_024;
-/// Time between two sweeps at any number of locks, in ms. Most idle locks have expired by then.
+/// Time between two sweeps while the number of locks causes none, in ms.
 const SWEEP_PERIOD_MS: u64 = 60_000;
 
 /// A message to deliver, with its recipient.
@@ -18,14 +19,15 @@ pub(super) type Letter = (Arc<dyn Listener>, Event);
 
 #[derive(Default)]
 pub(super) struct MemoryState {
-    /// All locks, by name and layout marker. Locks of the same name in two layouts are different
-    /// locks.
+    /// All locks, by name and by their layout's marker. Locks with the same name in two layouts are
+    /// different locks.
     pub(super) locks: HashMap<(LockName, &'static str), Box<dyn Decide>>,
-    /// Last fencing token drawn from the counter that all locks share; `None` before the first.
+    /// The last fencing token that was drawn; `None` before the first. All locks share this
+    /// counter.
     counter: Option<u64>,
-    /// Time at which the store last lost all data, in µs since the epoch; 0 if never.
+    /// When the store last lost all data, in µs since the epoch; 0 if never.
     pub(super) emptied_us: u64,
-    /// Time of the last restart, in µs since the epoch, or 0. `restarts` counts the restarts.
+    /// When the store was last restarted, in µs since the epoch; 0 if never.
     pub(super) restarted_us: u64,
     pub(super) restarts: u64,
     pub(super) nodes: HashMap<Box<str>, Arc<dyn Listener>>,
@@ -34,15 +36,15 @@ pub(super) struct MemoryState {
     pub(super) is_delivering: bool,
     pub(super) deaf: Afflicted,
     pub(super) lossy: Afflicted,
-    /// Number of locks that the last sweep has left.
+    /// Number of locks that were left after the last sweep.
     swept_to: usize,
     /// Time of the last sweep, in ms since the epoch.
     swept_at_ms: u64,
 }
 
 impl MemoryState {
-    /// Runs a command on a lock, and posts its messages in the outbox. Acquires fail while a test
-    /// has set `refusing`.
+    /// Runs a node's command on a lock, and posts the resulting messages in the outbox. While
+    /// `refusing` is set, acquires fail.
     pub(super) fn run(
         &mut self,
         lock: &LockName,
@@ -98,8 +100,8 @@ impl MemoryState {
         }
     }
 
-    /// Drops locks without holders and waiters. Runs when the number of locks has doubled, so that
-    /// the cost per lock is constant, and once a minute.
+    /// Drops the locks without holders and waiters. Does something only if the number of locks has
+    /// doubled since the last sweep, so that the cost per lock is constant, or after a minute.
     fn sweep(&mut self, now_ms: u64) {
         let has_doubled = self.locks.len() >= MIN_SWEEP.max(2 * self.swept_to);
         if !has_doubled && now_ms < self.swept_at_ms + SWEEP_PERIOD_MS {
@@ -115,7 +117,7 @@ impl MemoryState {
     }
 }
 
-/// Returns the number of members in an acquire; 0 for other commands.
+/// Returns the number of members that an acquire names; 0 for other commands.
 fn members_of(command: &Command) -> usize {
     match command {
         Command::Acquire { members, .. } => members.len(),
