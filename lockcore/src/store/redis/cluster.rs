@@ -46,9 +46,9 @@ pub(crate) struct ClusterSettings {
     pub(crate) tls: Tls,
     pub(crate) credentials: Provider<Credentials>,
     pub(crate) node: NodeId,
-    /// Name prefix for the channels on which grants are published.
+    /// Prefix of the channel names. Servers publish grants on these channels.
     pub(crate) prefix: Arc<str>,
-    /// Label of this node in the connection names, for operators.
+    /// This node's label in the connection names, for operators.
     pub(crate) label: Option<Label>,
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) timeouts: Timeouts,
@@ -62,14 +62,15 @@ struct Shared {
     settings: ClusterSettings,
     listener: Arc<dyn Listener>,
     runtime: Handle,
-    /// Cluster servers given by the user, which are queried first for the primaries.
+    /// The Cluster servers given by the user. They are queried for the primaries at connect, and
+    /// later if no connected primary returns the topology.
     seeds: Vec<ConnectionInfo>,
     slots: Mutex<Slots>,
-    /// True if a slot has moved to another shard since the core was last notified.
+    /// True if a slot has moved to another shard since the core was last notified of moves.
     has_moved: AtomicBool,
     commands: watch::Sender<Link>,
     subscription: watch::Sender<Link>,
-    /// Notified when the known topology may be outdated, to wake the topology refresh.
+    /// Wakes the topology refresh. Notified when the known topology may be outdated.
     outdated: Notify,
     closed: CancellationToken,
 }
@@ -109,8 +110,8 @@ impl ClusterStore {
         Ok(store)
     }
 
-    /// Sends a request group by `send` to the shard that serves the group's slot, and follows
-    /// redirects. `then` receives the replies.
+    /// Sends a request group to the shard that serves the group's slot, and follows redirects.
+    /// `send` sends the group to a given shard, and `then` receives the replies.
     fn route(
         &self,
         route: Route,
@@ -131,7 +132,8 @@ impl ClusterStore {
         begin(&self.0.runtime, Box::pin(routed));
     }
 
-    /// Sends a request that is no script to the shard that serves the slot.
+    /// Sends a request that is not a script to the shard that serves the slot, and follows
+    /// redirects.
     fn at_slot<T: Send + 'static>(
         &self,
         slot: u16,
@@ -147,8 +149,8 @@ impl ClusterStore {
     }
 }
 
-/// Returns an error if the given servers differ in their connection settings, use sockets, or have
-/// a database other than 0.
+/// Returns an error if the servers given by the user differ in their connection settings, use
+/// sockets, or have a database other than 0.
 fn check(seeds: &[ConnectionInfo]) -> Result<(), LockError> {
     let refused = |detail| Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
     let Some(first) = seeds.first() else {
@@ -181,8 +183,8 @@ fn not_by_tcp() -> LockError {
     LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
 
-/// Opens a shard's subscription again if a touch's reply shows that the server has no subscriber
-/// for this node.
+/// Opens a shard's subscription again if the server has no subscriber for this node. The server
+/// reports this in the reply to a touch.
 fn note_listeners(shard: &Shard, answer: &Answer) {
     if let Answer::Touched(reply) = answer
         && reply.outcome.listeners == 0
@@ -193,7 +195,7 @@ fn note_listeners(shard: &Shard, answer: &Answer) {
 }
 
 impl Shared {
-    /// Returns the reply to a request group from the shard that serves the group's slot.
+    /// Sends a request group to the shard that serves the group's slot, and returns the replies.
     async fn replied(
         &self,
         route: Route,
@@ -239,7 +241,7 @@ impl Store for ClusterStore {
         self.route(route, group, then, |shard, group| shard.store.confirmed(group));
     }
 
-    /// Checks that any primary that serves a slot responds.
+    /// Pings all primaries that serve a slot. Succeeds if at least one of them responds.
     fn ping(&self) -> StoreFuture<()> {
         let shards: Vec<_> = self.0.slots().serving().cloned().collect();
         let first = async move {
@@ -294,8 +296,8 @@ impl Store for ClusterStore {
         all
     }
 
-    /// Returns a search for locks in use on each primary that serves a slot now. The searches find
-    /// only locks in `namespace`; all locks if it is `None`.
+    /// Returns a search for each primary that serves a slot now. The searches find only locks in
+    /// `namespace`, or all locks if it is `None`.
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
         let shards: Vec<_> = self.0.slots().serving().cloned().collect();
         shards.iter().flat_map(|shard| shard.store.searches(namespace)).collect()
@@ -316,8 +318,8 @@ impl Store for ClusterStore {
         self.0.subscription.subscribe()
     }
 
-    /// Does nothing, because each shard opens its own subscription again: only a shard knows which
-    /// server has no subscriber for this node.
+    /// Does nothing. Each shard opens its own subscription again, because only the shard knows
+    /// which server has no subscriber for this node.
     fn reopen_subscription(&self) {}
 
     fn close(&self) {

@@ -35,23 +35,24 @@ use crate::types::key::LockKey;
 
 /// Time between two topology queries while all primaries respond.
 const FOLLOW: Duration = Duration::from_secs(2);
-/// Time between two topology queries while a primary does not respond, because it may be replaced
+/// Time between two topology queries while a primary does not respond. The primary may be replaced
 /// at any moment.
 const FOLLOW_FAULT: Duration = Duration::from_millis(250);
 /// Shortest time between two topology queries.
 const LEAST: Duration = Duration::from_millis(100);
-/// Time after which another server is queried, because the first may be frozen.
+/// How long a server may take to return the topology before another server is queried. A slower
+/// server may be frozen.
 const ANOTHER: Duration = Duration::from_millis(500);
-/// Time for which a shard without slots stays open, because its last grants still arrive.
+/// How long a replaced shard stays open, because the last grants of the shard still arrive.
 const RETIRED: Duration = Duration::from_secs(60);
-/// Maximum number of names that are tried to find a lock name in a shard's slots.
+/// Maximum number of lock names that are tried until a name is found in a primary's slots.
 const MAX_PROBES: u32 = 1_000_000;
-/// Number of characters from a server's Cluster id in its channel names.
+/// Number of characters of a server's Cluster id that are part of the server's channel names.
 const NAMED: usize = 8;
 
 impl Shared {
-    /// Publishes whether any shard is up as the connection state of the Cluster. The core then
-    /// reads the lane of each slot.
+    /// Publishes the connection states of the Cluster: each counts as up if it is up at any primary
+    /// that serves a slot. The core then reads the lane of each slot again.
     fn publish_links(&self) {
         let links = |of: fn(&Shard) -> &watch::Receiver<Link>| {
             let slots = self.slots();
@@ -66,7 +67,8 @@ impl Shared {
         self.commands.send_replace(commands);
     }
 
-    /// Returns the connection settings for the server at this address, as for the first seed.
+    /// Returns the connection settings for the server at this address. Other than the address, they
+    /// are the settings of the first seed.
     fn reach(&self, Address { host, port }: Address) -> ConnectionInfo {
         let first = &self.seeds[0];
         let address = match first.addr() {
@@ -87,7 +89,7 @@ impl Shared {
         Ok(connector.with_credentials(credentials.clone()))
     }
 
-    /// Connects to a primary, and returns its shard. The primary is returned unchanged.
+    /// Connects to a primary, and returns the new shard together with the primary.
     pub(super) async fn open(
         self: &Arc<Self>,
         primary: Primary,
@@ -115,8 +117,8 @@ impl Shared {
         Ok((shard, primary))
     }
 
-    /// Returns an otherwise unused lock name in the primary's slots, to check the user's rights;
-    /// `None` if the primary has no slots.
+    /// Returns a lock name in the primary's slots that is not used otherwise, to check the user's
+    /// rights. `None` if the primary has no slots, or no name was found.
     fn probe(&self, primary: &Primary) -> Result<Option<LockName>, LockError> {
         let ClusterSettings { node, namespace, .. } = &self.settings;
         for number in 0..MAX_PROBES {
@@ -132,7 +134,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Adds the shard, unless it is open already, and assigns the primary's slots to it.
+    /// Assigns the primary's slots to this shard. Adds the shard first, unless it is already open.
     pub(super) fn take_in(&self, shard: &Arc<Shard>, primary: &Primary) {
         let mut slots = self.slots();
         if !slots.open().any(|open| Arc::ptr_eq(open, shard)) {
@@ -147,8 +149,8 @@ impl Shared {
         }
     }
 
-    /// Queries the given servers, one after the other, for the primaries. Returns the first answer,
-    /// or the first error if none answers.
+    /// Queries the servers given by the user for the primaries, one after the other. Returns the
+    /// first answer, or the first error if none answers.
     pub(super) async fn ask_seeds(&self) -> Result<Vec<Primary>, LockError> {
         let mut refused = None;
         for seed in &self.seeds {
@@ -160,7 +162,7 @@ impl Shared {
         Err(refused.expect("there is a seed"))
     }
 
-    /// Queries a server for the primaries, on a connection opened for this query.
+    /// Queries a server for the primaries, on a connection opened for this query only.
     async fn ask_at(&self, info: ConnectionInfo) -> Result<Vec<Primary>, LockError> {
         let address = info.addr().clone();
         let connector = self.connector(info)?;
@@ -177,9 +179,9 @@ impl Shared {
         primaries.map_err(|error| LockError::from(error).at(&address))
     }
 
-    /// Queries the primaries of the Cluster. Tries the open connections first, beginning with a
-    /// different one at each `turn`, and with shards that respond before others. If all fail, tries
-    /// the seeds and all known servers on new connections.
+    /// Queries the Cluster for its primaries. The open connections are tried first, beginning with
+    /// shards that respond, and with a different shard at each `turn`. If all fail, the seeds and
+    /// all known servers are tried on new connections.
     async fn ask(&self, turn: usize) -> Result<Vec<Primary>, LockError> {
         let is_tls = matches!(self.seeds[0].addr(), ConnectionAddr::TcpTls { .. });
         let known: Vec<_> = self.slots().open().cloned().collect();
@@ -252,8 +254,8 @@ impl Shared {
         }
     }
 
-    /// Notifies the core of moved slots. Fails the pending requests to replaced primaries at once,
-    /// because such a server may be frozen.
+    /// Notifies the core of moved slots. Also fails the pending requests to replaced primaries at
+    /// once, because a replaced primary may be frozen and never reply.
     fn notify_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
         let replaced = self.slots().replaced(is_primary, Instant::now());
         for shard in replaced {
@@ -290,7 +292,7 @@ pub(super) async fn follow(shared: Arc<Shared>) {
     }
 }
 
-/// Watches a shard's connection states. Notifies the core when the shard is up again, or when no
+/// Watches a shard's connection states. Notifies the core when this shard is up again, or when no
 /// shard is up any more.
 async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
     let (mut commands, mut subscription) = (shard.commands.clone(), shard.subscription.clone());

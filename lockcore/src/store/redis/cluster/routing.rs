@@ -25,16 +25,16 @@ use crate::store::redis::run::Run as _;
 /// How to send a command: to which slot, with which connections up, and with how many redirects.
 pub(super) struct Way {
     pub(super) slot: u16,
-    /// True if a message may follow, such as a grant. Then the shard's subscription must be up,
-    /// too.
+    /// True if the server may answer by a message later, such as a grant. Then the shard's
+    /// subscription must be up, too.
     pub(super) hears: bool,
     pub(super) route: Route,
 }
 
 impl Shared {
-    /// Sends a command to the shard that serves the slot, and again if the reply proves that the
-    /// command did not run because of the slot. Returns the shard that ran the command, and its
-    /// answer.
+    /// Sends a command to the shard that serves the slot, and follows redirects. Sends the command
+    /// again only if the reply proves that it did not run. Returns the shard that ran the command,
+    /// and the answer.
     pub(super) async fn routed<T: Send + 'static>(
         &self,
         Way { slot, hears, mut route }: Way,
@@ -102,8 +102,8 @@ impl Shared {
         self.slots().open().find(|shard| shard.is_at(place)).cloned()
     }
 
-    /// Records that the server at this address serves the slot. Returns false if no shard is open
-    /// for the address.
+    /// Records that the slot is served by the server at this address, as a redirect has shown.
+    /// Returns false if no shard is open for the address.
     fn moved(&self, slot: u16, place: &Place) -> bool {
         let Some(shard) = self.shard_at(place) else { return false };
         let mut slots = self.slots();
@@ -114,9 +114,9 @@ impl Shared {
     }
 }
 
-/// Sends a command to the server that a slot is migrating to, behind the command ASKING, which
-/// applies to the connection's next command. If another task's command comes in between, this
-/// command is refused, and did not run.
+/// Sends a command to the new server of a slot that is migrating. ASKING is sent first, because it
+/// makes the server accept the next command on the connection for such a slot. If a command of
+/// another task comes in between, this command is refused and does not run.
 async fn asking<T: Send + 'static>(
     target: &Shard,
     send: impl Fn(&Shard) -> StoreFuture<T>,

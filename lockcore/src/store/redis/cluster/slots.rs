@@ -17,7 +17,8 @@ use crate::store::Store as _;
 use crate::store::redis::RedisStore;
 use crate::store::redis::server_time::ServerTime;
 
-/// Longest silence from a server with a pending request. After that, the server counts as frozen.
+/// The longest silence of a server with pending requests. A server that is silent for longer counts
+/// as frozen.
 const SILENT: Duration = Duration::from_millis(500);
 
 /// A node's connections to a Cluster primary, and the primary's addresses.
@@ -31,7 +32,7 @@ pub(super) struct Shard {
     pub(super) server_time: Arc<ServerTime>,
     pub(super) commands: watch::Receiver<Link>,
     pub(super) subscription: watch::Receiver<Link>,
-    /// True if the server has last answered that the Cluster is down. Then the other servers may
+    /// True if the server's last answer was that the Cluster is down. The other servers may then
     /// have elected another primary.
     is_cut_off: AtomicBool,
 }
@@ -46,13 +47,12 @@ impl Shard {
         Self { id, place, redirects, store, server_time, commands, subscription, is_cut_off }
     }
 
-    /// Returns the shard's server address.
     pub(super) fn address(&self) -> Address {
         let Place { host, port } = self.place.clone();
         Address { host, port }
     }
 
-    /// Returns true if the server responds, as far as known from the last requests.
+    /// Returns true if the server responds, as far as the last requests show.
     pub(super) fn answers(&self) -> bool {
         // A separate statement, because the task that changes the state holds a mutex that the next
         // line waits for.
@@ -62,7 +62,7 @@ impl Shard {
         is_up && !is_silent && !self.is_cut_off.load(Relaxed)
     }
 
-    /// Records whether the server has last answered that the Cluster is down.
+    /// Records whether the server's last answer was that the Cluster is down.
     pub(super) fn note_cut_off(&self, is_cut_off: bool) {
         if self.is_cut_off.load(Relaxed) != is_cut_off {
             self.is_cut_off.store(is_cut_off, Relaxed);
@@ -74,8 +74,8 @@ impl Shard {
         [&self.place, &self.redirects].contains(&place)
     }
 
-    /// Returns an error if the command connection is down, or with `hears` the subscription. A
-    /// request would have to wait for it.
+    /// Returns an error if the command connection is down, or if `hears` is true and the
+    /// subscription is down. A request would otherwise have to wait for the connection.
     pub(super) fn check(&self, hears: bool) -> Result<(), StoreError> {
         let down = |link: &watch::Receiver<Link>, what: &str| {
             let error = link.borrow().why_down()?;
@@ -95,15 +95,15 @@ pub(super) struct Slots {
 
 struct OpenShard {
     shard: Arc<Shard>,
-    /// Number under which the core keeps the requests and timers for this server. Unique among the
-    /// open shards; changes when another server replaces the shard's server.
+    /// The number under which the core keeps the requests and timers for this server. It is unique
+    /// among the open shards, and changes when another server replaces the shard's server.
     lane: u16,
-    /// Time at which the shard was found to have no slots and its server to be no primary any more;
-    /// `None` otherwise.
+    /// When the shard was first seen without slots while its server was no longer a primary; `None`
+    /// if the shard is in use.
     retired: Option<Instant>,
 }
 
-/// Lane of a slot that no shard serves. A lane is the core's number for a server.
+/// Lane of a slot that no shard serves. A lane is the number that the core uses for a server.
 const NO_SHARD: u16 = 0;
 
 impl Slots {
@@ -151,8 +151,8 @@ impl Slots {
         self.open.push(OpenShard { shard: Arc::clone(shard), lane, retired: None });
     }
 
-    /// Gives a shard a new lane, so that the core treats its slots as moved. Called when another
-    /// server has replaced the shard's server at the same address.
+    /// Gives a shard a new lane, so that the core treats the shard's slots as moved. Called when
+    /// another server has replaced the shard's server at the same address.
     pub(super) fn renew(&mut self, shard: &Arc<Shard>) {
         let lane = self.free_lane();
         let mut all = self.open.iter_mut();
@@ -175,8 +175,8 @@ impl Slots {
         self.owners.iter().map(|owner| lane_of(owner).unwrap_or(NO_SHARD)).collect()
     }
 
-    /// Assigns the slot to this shard. Returns false if the shard already had the slot, or there is
-    /// no such slot.
+    /// Assigns the slot to this shard. Returns true if the slot has changed hands, and false if the
+    /// shard already had the slot or there is no such slot.
     pub(super) fn give(&mut self, slot: u16, shard: &Arc<Shard>) -> bool {
         let Some(owner) = self.owners.get_mut(usize::from(slot)) else { return false };
         match owner.replace(Arc::clone(shard)) {
@@ -189,8 +189,8 @@ impl Slots {
         }
     }
 
-    /// Raises the new shard's token floor for the slot above everything received from `shard`, if
-    /// the slot has moved before `shard` replied.
+    /// Called when `shard` has replied. If another shard serves the slot by now, raises that
+    /// shard's token floor for the slot above everything received from `shard`.
     pub(super) fn note_answer(&self, slot: u16, shard: &Arc<Shard>) {
         if let Some(owner) = self.owner(slot)
             && !Arc::ptr_eq(owner, shard)
@@ -199,8 +199,8 @@ impl Slots {
         }
     }
 
-    /// Records which shards have no slot and are not a primary by `is_primary`. Returns the shards
-    /// for which this was not known before.
+    /// Marks the shards that are replaced: they serve no slot, and their server is not a primary,
+    /// according to `is_primary`. Returns the shards that were not marked before.
     pub(super) fn replaced(
         &mut self,
         is_primary: impl Fn(&Shard) -> bool,
@@ -219,8 +219,8 @@ impl Slots {
         replaced
     }
 
-    /// Removes and returns the shards that were replaced before this moment, whose last grants have
-    /// been received by now.
+    /// Removes and returns the shards that were marked as replaced before this moment. Their last
+    /// grants have been received by now, so they can be closed.
     pub(super) fn retire(&mut self, before: Option<Instant>) -> Vec<Arc<Shard>> {
         let is_over =
             |open: &mut OpenShard| open.retired.is_some_and(|retired| Some(retired) <= before);
