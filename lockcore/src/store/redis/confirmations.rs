@@ -25,11 +25,11 @@ use crate::types::error::LockError;
 
 /// Number of connections that can wait for confirmations at the same time.
 const CONNECTIONS: usize = 4;
-/// Maximum number of scripts sent before a WAIT or WAITAOF, which confirms all of them together.
+/// Maximum number of scripts sent before each WAIT or WAITAOF, which confirms all of them together.
 const MAX_AT_ONCE: usize = 128;
 
-/// The queue of request groups whose writes must be confirmed. Workers with separate connections
-/// take them from there.
+/// The queue of request groups whose writes must be confirmed. Several workers take groups from the
+/// queue, each with a separate connection.
 pub(crate) struct Confirmations(mpsc::Sender<Pending>);
 
 struct Pending {
@@ -38,8 +38,9 @@ struct Pending {
 }
 
 impl Confirmations {
-    /// Checks that the server can confirm writes, by a write to the keys of `probe`, and starts the
-    /// workers. Their connections are opened when they are needed, and kept until `closed`.
+    /// Checks that the server can confirm writes, and starts the workers. To check the disk, a
+    /// write is made to the keys of `probe`. The workers open their connections when needed, and
+    /// keep them until `closed` is cancelled.
     pub(crate) async fn start(
         connector: &Arc<Connector>,
         server: &Arc<Server>,
@@ -86,7 +87,7 @@ impl Confirmations {
     }
 }
 
-/// A task that runs request groups on its own connection.
+/// A task that takes request groups from the queue and runs them on a separate connection.
 struct Worker {
     connector: Arc<Connector>,
     server: Arc<Server>,
@@ -95,17 +96,17 @@ struct Worker {
     connection: Option<Own>,
 }
 
-/// A worker's connection.
+/// The connection of a [`Worker`].
 #[derive(Clone)]
 struct Own {
     connection: Connection,
-    /// The command connection's generation number when this connection was opened. A new number may
-    /// mean another primary, so this connection is then replaced.
+    /// The command connection's generation number when this connection was opened. If the number
+    /// changes, the primary may have changed, so this connection is replaced.
     generation: u64,
     /// The server's time when this connection was opened, in µs since the epoch. New tokens must be
-    /// above it, because the command connection may not know this server.
+    /// above it, because the command connection may not have met this server yet.
     opened_us: u64,
-    /// True if WAITAOF waits for the disk whatever `appendfsync` is.
+    /// True if the server's WAITAOF waits for the disk, whatever `appendfsync` is.
     waits_for_disk: bool,
 }
 
@@ -185,9 +186,9 @@ impl Worker {
         }
     }
 
-    /// Waits until the replicas or disks that `by` requires have everything written on this
-    /// connection. Returns `Ok(None)` if they have, and `Ok(Some)` with the reason if the node must
-    /// not rely on the writes. `Err` means that this is unknown.
+    /// Waits until all writes on this connection have the copies required by `by`. Returns
+    /// `Ok(None)` if they have, and `Ok(Some)` with the reason if the node must not rely on the
+    /// writes. `Err` means that this is unknown.
     async fn wait(&mut self, own: Own, by: ConfirmedBy) -> Result<Option<StoreError>, StoreError> {
         let confirmed = self.ask(&own, by).await;
         confirmed.or_else(|error| {
@@ -219,8 +220,8 @@ impl Worker {
         by.shortfall(answer)
     }
 
-    /// Returns an error if the server cannot confirm writes, or the user may not send the command
-    /// for it.
+    /// Returns an error if the server cannot confirm writes as required, or the user may not send
+    /// the command for it.
     async fn check(&mut self, probe: Option<&LockName>) -> Result<(), StoreError> {
         let probe = match self.confirmation.by {
             ConfirmedBy::Replicas(_) => {
@@ -250,13 +251,13 @@ fn waits_for_disk(hello: &Hello) -> bool {
     hello.server == "redis" && read_version(&hello.version).is_some_and(is_new)
 }
 
-/// Error text that follows a value of `appendfsync` other than `always`.
+/// Part of the error text for a server whose `appendfsync` must be `always`, but is not.
 const ONLY_ALWAYS: &str = "set it to always, because this server's WAITAOF waits for the disk only \
     then; or use Redis 8.2 or newer";
 
 impl ConfirmedBy {
-    /// Returns the command that waits until the required replicas or disks have everything written
-    /// on its connection.
+    /// Returns the command, WAIT or WAITAOF, that waits until all writes on its connection have the
+    /// required copies.
     fn command(self, timeout: Duration) -> Cmd {
         let timeout_ms = timeout.as_millis().max(1) as u64;
         match self {
@@ -267,8 +268,8 @@ impl ConfirmedBy {
         }
     }
 
-    /// Reads the answer to the command that waits for copies. Returns an error that names the
-    /// missing copies, or `None` if there are enough.
+    /// Reads the answer to WAIT or WAITAOF. Returns an error with the number of copies if there are
+    /// too few, or `None` if there are enough.
     fn shortfall(self, answer: Value) -> Result<Option<StoreError>, RedisError> {
         let detail = match self {
             Self::Replicas(wanted) => {
@@ -289,8 +290,8 @@ impl ConfirmedBy {
         Ok(detail.map(|detail| StoreError::refused(LockErrorKind::Unavailable, detail)))
     }
 
-    /// Returns the reason why a write does not count, if the command that waits for copies has
-    /// failed with this error. `None` means that the error does not decide it.
+    /// Returns the reason why a write counts as unconfirmed after WAIT or WAITAOF failed with this
+    /// error. `None` if the error leaves open whether the write is confirmed.
     fn refusal_to_wait(self, error: &StoreError) -> Option<StoreError> {
         let advice = match self {
             Self::Replicas(_) => return None,
@@ -301,8 +302,8 @@ impl ConfirmedBy {
         Some(StoreError::refused(LockErrorKind::Unsupported, detail))
     }
 
-    /// Returns the reason why a renewal does not count, if its script has failed with this error
-    /// because the server cannot write to its disk. `None` for any other error.
+    /// Returns the reason why a write counts as unconfirmed after its script failed with this
+    /// error, because the server cannot write to its disk. `None` for any other error.
     fn refusal(self, error: &StoreError) -> Option<StoreError> {
         match self {
             Self::Fsync { .. } if error.detail.contains("MISCONF") => {
@@ -313,7 +314,7 @@ impl ConfirmedBy {
     }
 }
 
-/// Error text for a write that the server did not report as fsynced.
+/// Error text for a write that was not on the server's disk in time, according to WAITAOF.
 const NOT_ON_DISK: &str = "the write was not on the server's disk in time: set appendfsync to \
     always or everysec, and check the disk's latency";
 
