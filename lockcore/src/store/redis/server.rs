@@ -12,7 +12,8 @@ use redis::Value;
 use super::call::value;
 use super::server_time::ServerTime;
 
-/// A server, with its connection and the times and tokens received from it.
+/// A Redis server as a node knows it: the command connection, the encoding of commands, and the
+/// times and tokens received.
 pub(super) struct Server {
     pub(super) wire: Wire,
     pub(super) link: CommandLink,
@@ -20,8 +21,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Returns the token floors for a request group sent to the server with this number: new tokens
-    /// must be above them.
+    /// Returns the token floors for a request group that is sent to the server with this number.
+    /// The server draws only tokens above them.
     pub(super) fn floors(&self, group: &RequestGroup, server: u64) -> TokenFloors {
         let slot = group.first().map_or(0, |ask| self.slot(&ask.lock));
         self.server_time.floors(slot, server)
@@ -44,8 +45,8 @@ impl Server {
         Ok(answers)
     }
 
-    /// Records the time and the tokens in a reply from the server with this number. New tokens for
-    /// locks with the same counter are above them.
+    /// Records the time and the tokens in a reply from the server with this number. From then on,
+    /// new tokens for locks with the same counter are above them.
     pub(super) fn note(&self, lock: &LockName, answer: &Answer, server: u64) {
         let slot = self.slot(lock);
         if let Some(now_us) = answer.now_us() {

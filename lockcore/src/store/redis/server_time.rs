@@ -39,33 +39,35 @@ use tracing::warn;
 
 use crate::store::seen::SeenTokens;
 
-/// Difference between two times of a server, in µs, from which on the greater time is taken to be
-/// wrong: a day. Maintained clocks differ by less.
+/// How far a server's time may be ahead of its later times, in µs, before it counts as wrong: a
+/// day. Maintained clocks differ by less.
 const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
-/// Smallest step, in µs, by which a time of the present server raises the token floor: a second.
+/// How far a time of the present server must be above the token floor, in µs, to raise the floor: a
+/// second. A raised floor makes the next script take a longer path.
 const STEP: u64 = 1_000_000;
-/// Bit that is set in `ServerTime::epoch` once the epoch has ended.
+/// Bit that is set in `ServerTime::epoch` once that epoch has ended.
 const OVER: u64 = 1 << 63;
 
-/// The times and tokens received so far, for each token counter: of a server and its predecessors,
-/// or of a Cluster primary. New tokens must be above them.
+/// The times and tokens received from a server and from the servers it has replaced, for each token
+/// counter. New tokens must be above them.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime {
     counters: Mutex<Counters>,
-    /// Greatest token seen on all primaries; `None` if the server is no quorum primary.
+    /// The greatest token seen on all primaries; `None` if the server is not a quorum primary.
     seen: Option<Arc<SeenTokens>>,
-    /// Time at which a quorum primary's known epoch began, in µs since 1970; 0 if none is known. An
-    /// epoch ends when the server loses its data, and then the bit [`OVER`] is set.
+    /// Start of a quorum primary's epoch as far as known, in µs since 1970; 0 if unknown. An epoch
+    /// ends when the server loses its data, and then the bit [`OVER`] is set here.
     epoch: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Counters {
-    /// Initial values for a slot about which no reply has arrived yet. Each connect updates them.
+    /// The initial values for a slot, before a reply about the slot has arrived. Each connect
+    /// updates them.
     first: Times,
-    /// Time at which the node last connected to the server.
+    /// When the node last connected to the server.
     connected: Option<Instant>,
-    /// Values for each counter, by slot. A server with a single counter has slot 0.
+    /// The values for each token counter, by slot. A server with a single counter uses slot 0.
     by_slot: BTreeMap<u16, Times>,
 }
 
@@ -84,11 +86,11 @@ impl Counters {
 struct Times {
     /// Greatest fencing token received from a server.
     token: u64,
-    /// Greatest time that has raised the token floor, in µs since the epoch.
+    /// The greatest time that the token floor takes into account, in µs since the epoch.
     taken: u64,
     /// Latest time received, in µs since the epoch.
     latest: u64,
-    /// Greatest token or time received from previous servers; 0 if there was none.
+    /// The greatest token or time received from previous servers; 0 without a previous server.
     elsewhere: u64,
     /// Number of the server that commands are sent to.
     server: u64,
@@ -97,8 +99,8 @@ struct Times {
 }
 
 impl Times {
-    /// Records that commands are sent to this server from now on. If it is a new server, everything
-    /// received before becomes a token or time of previous servers.
+    /// Records that commands are sent to this server from now on. If the server is new, everything
+    /// received so far counts as received from previous servers.
     fn arrive(&mut self, server: u64) {
         if server > self.server {
             // For a slot that was taken over, this may be above any time of this server.
@@ -108,7 +110,8 @@ impl Times {
         }
     }
 
-    /// Records a time received from a server. Discards the latest time instead if it proves wrong.
+    /// Records a time received from a server. If this is the second time in a row that is more than
+    /// a day behind the latest time, the latest time was wrong and is discarded.
     fn tick(&mut self, now_us: u64) {
         let is_behind = now_us.saturating_add(WRONG_BY) < self.latest;
         if is_behind && self.was_behind {
@@ -131,14 +134,14 @@ impl Times {
 }
 
 impl ServerTime {
-    /// Creates a quorum primary's times and tokens. Its token floor includes the tokens `seen` on
-    /// all the quorum's primaries.
+    /// Creates the times and tokens of a quorum primary. The primary's token floor also includes
+    /// `seen`, the tokens of all primaries.
     pub(crate) fn of_quorum(seen: Arc<SeenTokens>) -> Self {
         Self { seen: Some(seen), ..Self::default() }
     }
 
-    /// Returns the token floors for a lock in this slot, on the server with this number. The
-    /// scripts draw only tokens above them.
+    /// Returns the token floors for a lock in this slot, on the server with this number. Scripts
+    /// draw only tokens above them.
     pub(crate) fn floors(&self, slot: u16, server: u64) -> TokenFloors {
         let mut counters = self.counters();
         let times = counters.of(slot);
@@ -152,19 +155,18 @@ impl ServerTime {
         }
     }
 
-    /// Returns the time at which a quorum primary's known epoch began, in µs since 1970; 0 if none
-    /// is known.
+    /// Returns when a quorum primary's known epoch began, in µs since 1970; 0 if no epoch is known.
     pub(crate) fn epoch_us(&self) -> u64 {
         self.epoch.load(Ordering::Acquire) & !OVER
     }
 
-    /// Records the time at which a quorum primary's present epoch began, in µs since 1970.
+    /// Records when a quorum primary's present epoch began, in µs since 1970.
     pub(crate) fn begin_epoch(&self, epoch_us: u64) {
         self.epoch.store(epoch_us, Ordering::Release);
     }
 
-    /// Records that an epoch has ended. Returns true if it was the known epoch, and its end was not
-    /// known before.
+    /// Records that an epoch has ended. Returns true if this was the known epoch, and its end is
+    /// recorded for the first time.
     pub(crate) fn end_epoch(&self, epoch_us: u64) -> bool {
         let over = epoch_us | OVER;
         let ended =
@@ -186,7 +188,7 @@ impl ServerTime {
     }
 
     /// Raises a slot's token floor above everything received from `other`, the primary that served
-    /// the slot before. Called when the slot moves, and again for each late reply.
+    /// the slot before. Called when the slot moves, and again for each late reply from `other`.
     pub(crate) fn take_over(&self, slot: u16, other: &Self) {
         let before = {
             let times = *other.counters().of(slot);
@@ -218,7 +220,7 @@ impl ServerTime {
     }
 
     /// Records a fencing token received from a server, with the lock's slot and the server's
-    /// number. Ignores a token too far ahead of all clocks.
+    /// number. Ignores a token more than a day ahead of all clocks, because it must be forged.
     pub(crate) fn note_token(&self, token: FencingToken, (slot, server): (u16, u64)) {
         let mut counters = self.counters();
         // The latest time may be old, because replies may lack the time for days.

@@ -28,35 +28,37 @@ use super::run::Run as _;
 use super::server_time::ServerTime;
 use crate::store::Standing;
 
-/// The record's Redis key, followed by a colon and the namespace if there is one.
+/// The Redis key of the identity record. If there is a namespace, a colon and the namespace follow.
 const KEY: &str = "lockcore:quorum";
-/// Error text for a server whose missing record is not written.
+/// Error text for a primary that has no identity record, and on which this process writes none.
 const UNMARKED: &str = "the server has no quorum identity, and none is written: other primaries \
     belong to another quorum, and no majority belongs to the quorum of this process";
 /// Value of `master_replid2` in INFO on a server that was never a replica.
 const NO_ID: &str = "0000000000000000000000000000000000000000";
 
-/// The identity record that this process expects on a quorum primary.
+/// The identity record that this process expects on a quorum primary. It shows to which list of
+/// primaries the server belongs.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     key: String,
-    /// The primary's index in the list.
+    /// The primary's index in the list of primaries, from 0.
     at: usize,
-    /// The records found on all primaries of the list.
+    /// What this process has found on each primary of the list.
     all: Arc<Marks>,
-    /// The record's part on which all processes must agree: the primary's index, the longest lease
-    /// in ms and the list of primaries.
+    /// The part of the record on which all processes must agree: the primary's index, the longest
+    /// lease in ms and the list of primaries.
     agreed: String,
-    /// True if a restarted server still has everything it has acknowledged.
+    /// True if the user guarantees that a restarted server still has everything it has
+    /// acknowledged.
     trusts_restarts: bool,
 }
 
-/// The identity records of all primaries, as this process has last found them; `None` if not read
-/// yet.
+/// What this process last found on each primary of the list; `None` for a primary whose record was
+/// not read yet.
 #[derive(Debug)]
 pub(crate) struct Marks(Mutex<Vec<Option<Sight>>>);
 
-/// What was found on a primary in place of its identity record.
+/// What a process finds at the key of a primary's identity record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sight {
     Missing,
@@ -66,7 +68,7 @@ enum Sight {
 }
 
 impl Marks {
-    /// Creates the list for `n` primaries, before any identity record has been read.
+    /// Creates the list for `n` primaries, whose records were not read yet.
     pub(crate) fn of(n: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(vec![None; n])))
     }
@@ -91,12 +93,13 @@ impl Marks {
 /// An identity record read from a primary, in its parts.
 #[derive(Debug, PartialEq, Eq)]
 struct Found<'a> {
-    /// The server's time when the record was written, in µs since the epoch. The server's epoch as
-    /// a quorum primary began then.
+    /// The server's time when the record was written, in µs since the epoch. The server has kept
+    /// its data since then; this time identifies the epoch.
     written_us: u64,
-    /// The server's run id if nothing was granted before the record was written; otherwise `-`.
+    /// The id of the server's run, if the server had granted nothing when the record was written;
+    /// otherwise `-`.
     fresh: &'a str,
-    /// Part on which all processes must agree.
+    /// The part of the record on which all processes must agree.
     agreed: &'a str,
 }
 
@@ -108,7 +111,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// How a server has been used as a quorum primary so far.
+/// How a server has been used as a quorum primary so far, according to its identity record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Used {
     /// The server has no identity record.
@@ -119,7 +122,7 @@ pub(crate) enum Used {
     Granted,
 }
 
-/// The fields in a server's INFO from which the time without a data loss follows.
+/// The fields of a server's INFO that show how long the server has kept its data.
 struct Server {
     run: String,
     uptime: Duration,
@@ -139,7 +142,7 @@ impl Mark {
         Self { key, at, all, agreed, trusts_restarts }
     }
 
-    /// Reads the record, and writes none if it is missing. Fails if the record belongs to another
+    /// Reads the record without writing a missing record. Fails if the record belongs to another
     /// list.
     pub(crate) async fn look(&self, link: &CommandLink) -> Result<(), StoreError> {
         match self.read_or_write(link, "").await? {
@@ -151,8 +154,9 @@ impl Mark {
         }
     }
 
-    /// Returns the time since the server last lost data, and records its current time, so that new
-    /// tokens are above it. Writes the record if it is missing.
+    /// Returns the time since the server last lost data. Writes the record if it is missing, and
+    /// records the current time of the server, so that new tokens are above it. Fails if the record
+    /// belongs to another list, or is missing and must not be written.
     pub(crate) async fn standing(
         &self,
         link: &CommandLink,
@@ -190,8 +194,8 @@ impl Mark {
         Ok(Standing { server, age })
     }
 
-    /// Returns how the server has been used so far. Fails if it has a record but was not new in its
-    /// present run, because it may have granted locks before.
+    /// Returns how the server has been used so far. Fails if the server has a record but was not
+    /// recorded as new in its present run: it may have granted locks before.
     pub(crate) async fn used(&self, link: &CommandLink) -> Result<Used, StoreError> {
         let get = |key: &str| link.run(redis::cmd("GET").arg(key).to_owned());
         let Server { run, .. } = Self::server(link).await?;
@@ -208,16 +212,16 @@ impl Mark {
         Ok(if count == Some(written_us) { Used::Marked } else { Used::Granted })
     }
 
-    /// Writes the record of a server that has granted nothing, unless it has a record.
+    /// Writes the record on a server that has granted nothing. Does nothing if there is a record.
     pub(crate) async fn begin(&self, link: &CommandLink) -> Result<(), StoreError> {
         let Server { run, .. } = Self::server(link).await?;
         let text = self.read_or_write(link, &run).await?;
         self.found(&text.unwrap_or_default()).map(drop)
     }
 
-    /// Returns the existing record, or writes and returns a new one if the server has none or has
-    /// lost data. `fresh` is the run id if the server has granted nothing, otherwise `-`. If
-    /// `fresh` is empty, nothing is written and a missing record is `None`.
+    /// Reads the record. If the server has none, or has lost data, writes a new record and returns
+    /// it. `fresh` is the server's run id for a server that has granted nothing, and `-` for any
+    /// other. With an empty `fresh`, nothing is written, and a missing record is `None`.
     async fn read_or_write(
         &self,
         link: &CommandLink,
@@ -250,8 +254,8 @@ impl Mark {
         )))
     }
 
-    /// Returns the server's run id and uptime. Fails if the server has replicas or is a replica,
-    /// because a replica could replace it unnoticed.
+    /// Returns the server's run id and uptime. Fails if the server is a replica or has replicas,
+    /// because a replica could replace the server unnoticed.
     async fn server(link: &CommandLink) -> Result<Server, StoreError> {
         let info = Info::read(&link.run(redis::cmd("INFO")).await?);
         let replid2 = info.of("master_replid2");
