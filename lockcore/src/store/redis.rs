@@ -57,30 +57,31 @@ use server_time::ServerTime;
 pub(crate) struct RedisSettings {
     pub(crate) connector: Connector,
     pub(crate) node: NodeId,
-    /// Name prefix for the channels on which grants are published.
+    /// Prefix of the channel names. Servers publish grants on these channels.
     pub(crate) prefix: Arc<str>,
-    /// Label of this node in the connection name, for operators.
+    /// This node's label in the connection name, for operators.
     pub(crate) label: Option<Label>,
     pub(crate) namespace: Option<Arc<str>>,
-    /// An otherwise unused lock name in the namespace, by which the user's rights are checked;
-    /// `None` if the server has no slots yet.
+    /// A lock name for the check of the user's rights. It is in the namespace and not used
+    /// otherwise. `None` if the server has no Cluster slots yet.
     pub(crate) probe: Option<LockName>,
     pub(crate) request_timeout: Duration,
     pub(crate) layout: &'static dyn Layout,
     /// How a written grant or renewal is confirmed; `None` if the server's reply suffices.
     pub(crate) confirmation: Option<Confirmation>,
-    /// The times and tokens received from the server, above which new tokens must be.
+    /// The times and tokens received from the server. New tokens must be above all of them.
     pub(crate) server_time: Arc<ServerTime>,
     pub(crate) role: Role,
 }
 
-/// The part that a server has in the whole set of servers.
+/// The server's role in its store: the only server, or a part of a Cluster or quorum.
 pub(crate) enum Role {
     /// The only server, with all locks.
     Alone,
     /// A Redis Cluster primary, with the locks in some slots.
     Shard,
-    /// A quorum primary, with the identity record expected on it.
+    /// A quorum primary, with the identity record that it must have: the record shows to which list
+    /// of primaries the server belongs.
     Primary(Mark),
 }
 
@@ -97,12 +98,13 @@ impl Role {
 /// A node's connections to a single Redis server.
 pub(crate) struct RedisStore {
     server: Arc<Server>,
-    /// Runtime on which the connections and the requests run.
+    /// The runtime of the connections and requests.
     runtime: Handle,
     of_commands: Arc<OfCommands>,
     subscription: Subscription,
     of_messages: Arc<OfMessages>,
-    /// Separate connections for requests whose writes are confirmed; `None` if none is required.
+    /// Separate connections for requests whose writes must be confirmed; `None` if the settings
+    /// require no confirmation.
     confirmations: Option<Confirmations>,
     mark: Option<Arc<Mark>>,
     node_keys: NodeKeys,
@@ -111,7 +113,8 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     /// Connects to the server. Returns once both connections are established, the subscription is
-    /// confirmed, and the server's version and settings and the user's rights are checked.
+    /// confirmed, and the server's version, the server's settings and the user's rights are
+    /// checked.
     pub(crate) async fn connect(
         settings: RedisSettings,
         listener: Arc<dyn Listener>,
@@ -216,22 +219,22 @@ impl RedisStore {
         })
     }
 
-    /// Reads a quorum primary's identity record, and fails if the record belongs to another list of
-    /// primaries. Does nothing for another server.
+    /// Reads the identity record of a quorum primary. Fails if the record belongs to another list
+    /// of primaries. Does nothing if the server is not a quorum primary.
     pub(crate) async fn look(&self) -> Result<(), LockError> {
         let Some(mark) = &self.mark else { return Ok(()) };
         mark.look(&self.server.link).await.map_err(|error| self.error(error))
     }
 
-    /// Returns how a quorum primary has been used so far. Fails if it has a record but was not new
-    /// in its present run, because it may have granted locks before.
+    /// Returns how a quorum primary has been used so far. Fails if the server has an identity
+    /// record but was not recorded as new in its present run: it may have granted locks before.
     pub(crate) async fn used(&self) -> Result<Used, LockError> {
         let Some(mark) = &self.mark else { return Ok(Used::Not) };
         mark.used(&self.server.link).await.map_err(|error| self.error(error))
     }
 
-    /// Writes the identity record on a quorum primary that has granted nothing yet. Does nothing
-    /// for another server.
+    /// Writes the identity record on a quorum primary that has granted no locks yet. Does nothing
+    /// if the server is not a quorum primary.
     pub(crate) async fn begin(&self) -> Result<(), LockError> {
         let Some(mark) = &self.mark else { return Ok(()) };
         mark.begin(&self.server.link).await.map_err(|error| self.error(error))
@@ -242,8 +245,8 @@ impl RedisStore {
         LockError::of_store(error).at(self.server.link.address())
     }
 
-    /// Returns the confirmed replies to a request group, like [`Store::confirm`], but sends the
-    /// group only when polled.
+    /// Returns the replies to a request group once its writes are confirmed, like
+    /// [`Store::confirm`]. Sends the group when first polled.
     fn confirmed(&self, group: RequestGroup) -> StoreFuture<Replies> {
         match &self.confirmations {
             Some(confirmations) => confirmations.run(group).boxed(),

@@ -13,15 +13,15 @@ use super::run::Run as _;
 use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 
-/// A check of the Redis user's rights at connect, with the keys and channels that the rights must
-/// cover.
+/// A check, made at connect, that the Redis user has the rights to all keys and channels that the
+/// locks need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AclCheck<'a> {
     pub(crate) wire: &'a Wire,
-    /// Namespace of the lock names, whose keys must all be allowed. Without a namespace, rights to
-    /// lock names are not checked, because the names are unknown.
+    /// The namespace of the lock names. Without a namespace, rights to the keys of locks are not
+    /// checked, because the names are unknown.
     pub(crate) namespace: Option<&'a str>,
-    /// An otherwise unused lock name in the namespace, by which the rights are tried.
+    /// A lock name in the namespace that is not used otherwise. The rights are tried on its keys.
     pub(crate) probe: &'a LockName,
     /// How writes are confirmed by replicas or the disk; `None` if they are not confirmed. If
     /// WAITAOF confirms them, the user needs the right to send it.
@@ -31,32 +31,32 @@ pub(crate) struct AclCheck<'a> {
 /// The optional rights that the Redis user has. A lock without extra options needs none of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rights {
-    /// The optional commands that the user may send on each connection.
+    /// The optional commands that the user may send. The connections of the client use only these.
     pub(crate) extras: Extras,
-    /// True if the user may write the key that shows operators the node's process.
+    /// True if the user may write the key that shows operators in which process a node runs.
     pub(crate) node: bool,
     /// True if the user may send WAITAOF, which waits for the disk.
     pub(crate) waitaof: bool,
 }
 
-/// A right that the server has refused, the reason, and the key or channel for which it was
-/// refused.
+/// A right that the server has refused, with the reason, and with the key or channel (`object`) for
+/// which it was refused.
 struct RefusedRight {
     right: String,
     why: Why,
     object: String,
 }
 
-/// The reason why the server refused a command in the check of the rights.
+/// The reason why the server refused a command when the user's rights were checked.
 enum Why {
     Denied(MissingRight),
-    /// The server does not know the command.
     Unknown,
 }
 
 impl AclCheck<'_> {
-    /// Returns the optional rights of the Redis user. Fails with the missing ACL rules if the user
-    /// cannot acquire locks, or with the missing commands if the server does not support them.
+    /// Tries what the user needs to acquire locks, and returns the optional rights. Fails with the
+    /// missing ACL rules if the user may not acquire locks, or with the missing commands if the
+    /// server does not support them.
     pub(crate) async fn check(self, link: &CommandLink) -> Result<Rights, LockError> {
         let (refused, rights) = match self.ask(link, true).await {
             // The server checks a script's declared keys before running it.
@@ -95,7 +95,7 @@ impl AclCheck<'_> {
         })
     }
 
-    /// Returns the ACL rules to add for the refused rights, as for `ACL SETUSER`, each once.
+    /// Returns the ACL rules that would allow the refused rights, as for `ACL SETUSER`, each once.
     fn missing(self, refused: &[RefusedRight]) -> Vec<String> {
         let mut missing = Vec::new();
         for refusal in refused {
@@ -109,7 +109,8 @@ impl AclCheck<'_> {
     }
 
     /// Returns the ACL rule for WAITAOF if writes are confirmed by this command and the user may
-    /// not send it. The right to WAIT is not looked up, because connecting sends the command.
+    /// not send it. The right to WAIT is not checked here, because connecting sends the command
+    /// anyway.
     fn missing_to_confirm(self, rights: Rights) -> Option<String> {
         let (_, command) = self.confirmation.as_ref()?.needs()?;
         (!rights.waitaof).then(|| format!("+{}", command.to_lowercase()))

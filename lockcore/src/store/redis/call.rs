@@ -5,7 +5,7 @@ use std::fmt;
 use client::ScriptCall;
 use proto::wire::{Call, Script, Value};
 
-/// A lock script call, which can be sent by digest or by source.
+/// A call of a lock script. It can be sent by digest or by source.
 #[derive(Debug)]
 pub(crate) struct Scripted(pub(crate) ScriptCall);
 
@@ -30,7 +30,7 @@ impl Call for Scripted {
     }
 }
 
-/// Converts a script's reply to the protocol's type. Replies of a form that no script has become
+/// Converts a script's reply to the protocol's type. A reply in a form that no script uses becomes
 /// [`Value::Other`].
 pub(crate) fn value(answer: &redis::Value) -> Value<'_> {
     match answer {

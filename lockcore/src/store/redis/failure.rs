@@ -8,7 +8,7 @@ use redis::RedisError;
 use crate::types::error::LockError;
 
 /// Error code of a script on a quorum primary that has lost its data. The node that sent the
-/// command did not know this yet.
+/// command has not noticed the loss yet.
 const FORGOTTEN: &str = "FORGOTTEN";
 
 /// Returns the lock error kind for a client error kind.
@@ -38,13 +38,13 @@ impl From<ClientError> for LockError {
     }
 }
 
-/// Returns the store error for a failed command, except a script.
+/// Returns the store error for a failed command that is not a script.
 pub(crate) fn of_command(error: &RedisError) -> StoreError {
     of_client(client::failure::of_command(error))
 }
 
-/// Returns the store error for a failed script of this layout, with advice about another program's
-/// key or a missing right.
+/// Returns the store error for a failed script of this layout. The text includes advice if a key
+/// belongs to another program, or the user lacks a right.
 pub(crate) fn of_script(error: &RedisError, layout: &dyn Layout) -> StoreError {
     if let Some(detail) = foreign_key(error, layout) {
         return StoreError::refused(LockErrorKind::WrongType, detail);
@@ -61,15 +61,15 @@ pub(crate) fn of_script(error: &RedisError, layout: &dyn Layout) -> StoreError {
     of_client(said)
 }
 
-/// Returns the store error for an error that a script's reply contains as text.
+/// Returns the store error for an error that is part of a script's reply, as text.
 pub(crate) fn of_text(said: &str, layout: &dyn Layout) -> StoreError {
     let said = said.strip_prefix('-').unwrap_or(said);
     let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
     of_script(&redis::make_extension_error(code.into(), Some(detail.into())), layout)
 }
 
-/// Returns a text with the key and its type if a script failed at a key that another program has
-/// written; otherwise `None`.
+/// Returns an error text with the key and its type if a script failed because another program has
+/// written the key; otherwise `None`.
 fn foreign_key(error: &RedisError, layout: &dyn Layout) -> Option<String> {
     let (which, type_of) =
         error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
@@ -89,8 +89,9 @@ fn names_forgotten(error: &RedisError) -> bool {
         || detail.split(|c: char| !c.is_ascii_alphanumeric()).any(|it| it == FORGOTTEN)
 }
 
-/// Returns the ACL rules to add for a missing right to keys or channels, in general form, because
-/// the error does not contain the lock or channel. `None` for a missing right to a command.
+/// Returns the ACL rules to add if the user lacks a right to keys or channels. The rules are
+/// general, because the error does not name the key or channel. `None` if the user lacks the right
+/// to a command.
 fn advice(error: &AclError, layout: &dyn Layout) -> Option<String> {
     let Rights { keys, channels } = layout.rights();
     let rules = match &error.missing {

@@ -25,8 +25,8 @@ use redis::{RedisError, Value};
 
 use super::run::Judged;
 
-/// Returns the command that releases a lock: it deletes the lock key if the key stores only the
-/// member.
+/// Returns the command that releases a lock without a script. It deletes the lock key if the key
+/// stores only the member.
 pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
     let (lock_key, member) = (free.lock_key.as_bytes(), free.member.as_str().as_bytes());
     let mut packed = Packed::whole(1, 64 + lock_key.len() + member.len());
@@ -46,7 +46,7 @@ pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
     packed
 }
 
-/// Returns the transaction that acquires a free lock.
+/// Returns the transaction that acquires a free lock without a script.
 pub(super) fn acquire(free: &FreeAcquire<'_>) -> Packed {
     let (lock_key, member) = (free.lock_key.as_bytes(), free.member.as_str().as_bytes());
     let mut lease = itoa::Buffer::new();
@@ -64,8 +64,8 @@ pub(super) fn acquire(free: &FreeAcquire<'_>) -> Packed {
     packed
 }
 
-/// Converts the server's response to a fast acquire to the reply. Returns the response itself as
-/// `Err` if it is an error without a reply, or does not belong to this acquire.
+/// Converts the server's response to a fast acquire to a reply. Returns `Err` if there is no reply,
+/// because the response is an error or belongs to another request.
 pub(super) fn acquired(
     free: &FreeAcquire<'_>,
     floor_us: u64,
@@ -89,8 +89,8 @@ pub(super) fn acquired(
     }
 }
 
-/// Converts the server's response to a fast release to the reply. Returns `Ok(None)` if the script
-/// has to run, and the response itself as `Err` if it is an error without a reply.
+/// Converts the server's response to a fast release to a reply. Returns `Ok(None)` if nothing was
+/// released and the script has to run, and `Err` if the response is an error without a reply.
 pub(super) fn released(response: Judged) -> Result<Option<Answer>, Judged> {
     match response {
         Ok(Ok(Value::Int(1))) => Ok(Some(FreeRelease::answer())),
@@ -102,7 +102,7 @@ pub(super) fn released(response: Judged) -> Result<Option<Answer>, Judged> {
     }
 }
 
-/// Returns true if the error is a server's reply after which the connection can still be used.
+/// Returns true if the error is a reply from the server that leaves the connection usable.
 fn is_refusal(error: &RedisError) -> bool {
     error.code().is_some() && !failure::breaks_connection(error)
 }

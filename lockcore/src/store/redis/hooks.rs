@@ -15,9 +15,11 @@ use super::failure;
 use super::server_time::ServerTime;
 use crate::store::Listener;
 
-/// Receives the client's reports on the command connection.
+/// Receives the client's reports on the command connection: its state, and the time of each server
+/// at connect.
 pub(super) struct OfCommands {
-    /// The servers' times. Each server's time is recorded before commands are sent to it.
+    /// The times of the servers. Each server's time is recorded before commands are sent to the
+    /// server.
     pub(super) server_time: Arc<ServerTime>,
     pub(super) state: watch::Sender<Link>,
 }
@@ -32,7 +34,7 @@ impl LinkListener for OfCommands {
     }
 }
 
-/// Receives the messages and the client's reports on the subscription.
+/// Receives the subscription's messages, and the client's reports on the subscription's state.
 ///
 /// Messages only save time, because the server alone decides which client holds a lock. If a
 /// message is lost, the next touch asks the server and acts on the reply. So unreadable messages

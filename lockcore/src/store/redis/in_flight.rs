@@ -15,15 +15,15 @@ use super::run::{Judged, finished_script, judged};
 use super::server::Server;
 use crate::store::{Replied, Replies, Then};
 
-/// A request group that was sent, with everything that is needed to handle the response, in a
-/// single box.
+/// A request group under way, with everything that is needed to handle the response. Boxed as a
+/// whole, so that a request needs a single allocation.
 pub(super) struct InFlight {
     server: Arc<Server>,
     group: RequestGroup,
-    /// The connection by which the group was sent, and the number of its server.
+    /// The connection on which the group was sent, with the number of its server.
     sender: Sender,
-    /// The token floors, above which the tokens drawn by these commands must be. They depend on the
-    /// server, so they are known only once the commands are encoded.
+    /// The token floors of the group: the server draws only tokens above them. They depend on the
+    /// server, so they are read once the connection is known.
     floors: TokenFloors,
     path: Path,
     then: Then,
@@ -40,7 +40,8 @@ enum Path {
 }
 
 impl InFlight {
-    /// Sends the commands, at once if the connection is up. `then` receives the replies.
+    /// Sends a request group, at once if the connection is up. Otherwise waits for the connection
+    /// in a task, at most for the request timeout. `then` receives the replies.
     pub(super) fn send(server: Arc<Server>, group: RequestGroup, then: Then) {
         let link = server.link.clone();
         link.with_sender(move |sender| match sender {
@@ -53,7 +54,7 @@ impl InFlight {
         });
     }
 
-    /// Sends the commands when first polled, and returns the replies.
+    /// Sends a request group when first polled, and returns the replies.
     pub(super) async fn ask(server: Arc<Server>, group: RequestGroup) -> Replied {
         let replied = answer_to(|then| {
             Self::send(server, group, Then::call(move |_, replied| then(replied)));
@@ -76,8 +77,8 @@ impl InFlight {
         }
     }
 
-    /// Returns the fast path's Redis commands; `None` if the connection does not support them or
-    /// the command has no fast path.
+    /// Returns the Redis commands of the fast path; `None` if the connection does not support them
+    /// or the command has no fast path.
     fn fast(&self, ask: &Ask) -> Option<Packed> {
         let Self { server, sender, .. } = self;
         let command = (&ask.lock, &ask.command);
@@ -106,8 +107,8 @@ impl InFlight {
         server.link.send(&sender, command, self);
     }
 
-    /// Replies to the sender if the fast path has acquired or released the lock, or runs the script
-    /// instead.
+    /// Handles the response to a fast acquire or release. If it is a reply, passes it to the
+    /// receiver. If the fast path has released nothing, runs the script.
     fn finish_fast(mut self: Box<Self>, response: Judged) {
         let Self { server, group, sender, floors, .. } = &*self;
         let ask = &group[0];

@@ -17,14 +17,15 @@ use super::run::Run as _;
 use crate::store::StoreFuture;
 use crate::store::process;
 
-/// Time after which the key expires, so that a node does not have to delete the key.
+/// How long the server keeps a node's key after a write. The key then expires, so no node has to
+/// delete a key.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// Maximum length for the key's value, in bytes. A longer value is ignored, because another program
-/// has written it.
+/// Maximum length of the text in a node's key, in bytes. A longer text is ignored, because another
+/// program must have written it.
 const LONGEST: usize = 512;
 
-/// Writes and reads the keys with the nodes' processes on a server.
+/// Writes this node's key, and reads the keys of other nodes. Each key stores a node's process.
 pub(super) struct NodeKeys {
     link: CommandLink,
     node: NodeId,
@@ -40,7 +41,7 @@ impl NodeKeys {
         Self { link, node, may: Arc::new(AtomicBool::new(may)) }
     }
 
-    /// Writes the key of this node.
+    /// Writes this node's process to its key.
     pub(super) fn write(&self) -> StoreFuture<()> {
         let mut set = redis::cmd("SET");
         set.arg(NodeKey(self.node.as_str()).to_string()).arg(process::of_this());
@@ -57,8 +58,8 @@ impl NodeKeys {
         })
     }
 
-    /// Runs a command and converts the reply. Without the right, or at another program's key,
-    /// returns the default value.
+    /// Runs a command on a node's key, and converts the reply by `read`. Returns the default value
+    /// if the user lacks the right, or another program has written the key.
     fn run<T: Default + Send + 'static>(
         &self,
         command: Cmd,

@@ -66,7 +66,7 @@ enum Mode {
     Sentinel,
 }
 
-/// The requirements of a `Locks` on a server.
+/// The requirements of a `Locks` that a server must meet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs {
     pub(crate) topology: Topology,
@@ -113,8 +113,8 @@ fn check(server: Server<'_>, needs: Needs) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Logs warnings about settings with which the server may lose locks. `is_watched`: sentinels may
-/// replace the server.
+/// Logs a warning for each setting with which the server may lose locks. `is_watched` is true if
+/// sentinels may replace the server.
 pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Result<(), LockError> {
     let info = match info(link).await {
         Ok(info) => info,

@@ -8,16 +8,17 @@ use redis::{Cmd, RedisError, Value};
 use super::call::Scripted;
 use super::failure;
 
-/// A server's response, or its error. The outer error means that the response was discarded or did
-/// not arrive.
+/// A server's response to a command. The inner error is the server's own error. The outer error
+/// means that no response arrived, or that it was discarded.
 pub(crate) type Judged = Result<Result<Value, RedisError>, StoreError>;
 
-/// Extends the command connection by methods that return store errors.
+/// Methods of the command connection that return store errors.
 pub(crate) trait Run {
     /// Runs a command and returns the reply.
     async fn run(&self, command: Cmd) -> Result<Value, StoreError>;
 
-    /// Runs a command on this connection only. Fails if the connection was replaced.
+    /// Runs a command on this connection only. Fails if the connection was replaced in the
+    /// meantime.
     async fn run_on(&self, sender: Sender, command: Cmd) -> Result<Value, StoreError>;
 
     /// Runs a script of this layout and returns the reply.
@@ -43,7 +44,7 @@ pub(crate) fn judged(answer: client::Judged) -> Judged {
     answer.map_err(failure::of_client)
 }
 
-/// Returns the response to a command, except a script, or the server's error as a store error.
+/// Returns the response to a command that is not a script, or the server's error as a store error.
 fn finished(answer: Judged) -> Result<Value, StoreError> {
     answer?.map_err(|error| failure::of_command(&error))
 }

@@ -17,14 +17,14 @@ use super::failure;
 use super::run::Run as _;
 use crate::store::{Search, StoreFuture};
 
-/// Number of keys that a server examines in a step, in a fraction of a millisecond.
+/// Number of keys that the server examines in each step. A step takes the server a fraction of a
+/// millisecond.
 const STEP: usize = 1_000;
 
 /// A search for lock keys on a server.
 pub(super) struct RedisSearch {
     link: CommandLink,
-    /// Number of the server on which the search began. The search fails if another server takes
-    /// over.
+    /// The number of the searched server. If another server takes over, the search fails.
     server: u64,
     pattern: String,
 }
@@ -57,8 +57,8 @@ impl Search for RedisSearch {
     }
 }
 
-/// Reads the reply to SCAN: the names of locks whose keys were found, and the next cursor. `None`
-/// if the reply has another form.
+/// Reads the reply to SCAN. Returns the names of the locks whose keys were found, and the next
+/// cursor. `None` if the reply has another form.
 fn read(answer: &Value) -> Option<(Vec<LockName>, u64)> {
     let (cursor, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value_ref(answer).ok()?;
     let name = |key: &Vec<u8>| LockName::of_lock_key(std::str::from_utf8(key).ok()?);
