@@ -13,7 +13,7 @@ use crate::api::guard::LockGuard;
 use crate::backend::Acquisition;
 use crate::types::error::LockError;
 
-/// The detail of the `Timeout` error of an [`Acquire`] that finds the lock busy and may not wait,
+/// The text of the `Timeout` error of an [`Acquire`] that finds the lock busy and may not wait,
 /// because of a wait of zero or [`WhenBusy::Refuse`](crate::WhenBusy::Refuse).
 const BUSY: &str = "the lock is busy, and this request does not wait";
 
@@ -64,11 +64,12 @@ impl Acquire {
     ///
     /// The server reports the number when it queues the request, and again if the request loses
     /// this position and re-enqueues. Waiters served since then are not subtracted, so the number
-    /// is an upper bound. It includes [batch](crate::LocksBuilder::batch_limit) members still to be
-    /// served by their process, and up to a second longer if that is another process, because
-    /// processes report served members once a second. For the current queue, use
-    /// [`inspect`](crate::Locks::inspect): the requests that keep queue entries alive return no
-    /// position, because the server would have to search the queue for each waiter.
+    /// is an upper bound. Waiters that were granted the lock as a
+    /// [batch](crate::LocksBuilder::batch_limit) count until their process has served them. If this
+    /// is another process, they count for up to a second longer, because a process reports served
+    /// members once a second. For the current queue, use [`inspect`](crate::Locks::inspect): the
+    /// requests that keep queue entries alive return no position, because the server would have to
+    /// search the queue for each waiter.
     pub fn position(&self) -> Option<u64> {
         self.acquisition.position()
     }
@@ -118,10 +119,10 @@ impl fmt::Debug for Acquire {
 }
 
 /// The future that tries to acquire a lock, a read or permits once, without waiting in the queue.
-/// Returns `Ok(None)` if the present holds exclude the request, or if the lock has waiters. Made by
-/// [`Locks::try_lock`](crate::Locks::try_lock), [`Locks::try_read`](crate::Locks::try_read),
-/// [`Locks::try_permit`](crate::Locks::try_permit) and the same methods of
-/// [`LockRequest`](crate::LockRequest).
+/// Returns `Ok(None)` if other holds exclude the request, or if other requests wait in the queue.
+/// Made by [`Locks::try_lock`](crate::Locks::try_lock),
+/// [`Locks::try_read`](crate::Locks::try_read), [`Locks::try_permit`](crate::Locks::try_permit) and
+/// the same methods of [`LockRequest`](crate::LockRequest).
 ///
 /// # Errors
 /// Every [`LockErrorKind`] but `Timeout` and `Lost`, within the request timeout.

@@ -39,18 +39,20 @@ use client::Provider;
 use client::Tls;
 
 /// The default of [`LocksBuilder::batch_limit`], the maximum number of waiters granted a lock
-/// together. 32 brings most of the benefit. A higher limit costs more when a hold is lost, because
-/// the unserved waiters of the batch can then fall back by this many queue positions.
+/// together. Batches of 32 save 31 of 32 hand-offs, so a higher limit saves little more. It costs
+/// more when a hold is lost, because the unserved waiters of the batch can then fall back by this
+/// many queue positions.
 const BATCH_LIMIT: u32 = 32;
 
-/// The shortest default `store_wait` over Sentinel and on a Redis Cluster: longer than a failover.
-/// In `docs/failures.md`, without `require_replicas` and without a second failover right after, the
+/// The minimum default of [`store_wait`](LockOptions::store_wait), the longest wait for a store
+/// that does not respond, over Sentinel and on a Redis Cluster. It is longer than a failover: in
+/// `docs/failures.md`, without `require_replicas` and without a second failover right after, the
 /// longest failover took 6.6 s over Sentinel and 7.1 s on a Redis Cluster.
 const FAILOVER: Duration = Duration::from_secs(8);
 
 /// A builder for a [`Locks`] with custom settings; made by [`Locks::builder`].
 ///
-/// The last method, such as `connect` or [`in_memory`](Self::in_memory), creates the `Locks`. It
+/// The last call, such as `connect` or [`in_memory`](Self::in_memory), creates the `Locks`. It
 /// checks the settings first, and returns [`InvalidOption`](crate::LockErrorKind::InvalidOption)
 /// for a value out of range.
 ///
@@ -72,10 +74,10 @@ const FAILOVER: Duration = Duration::from_secs(8);
 #[must_use = "call connect() or another of the finishing methods"]
 pub struct LocksBuilder {
     namespace: Option<Arc<str>>,
-    /// The number of the quorum primary in the list, from 1, for logs and metrics; `None` without a
-    /// quorum.
+    /// The position of the server in the quorum's list of primaries, from 1, for logs and metrics.
+    /// `None` if the builder is not for a quorum primary.
     primary: Option<usize>,
-    /// True over Sentinel and on a Redis Cluster, where another server replaces a failed server.
+    /// Whether another server replaces a failed server, as over Sentinel and on a Redis Cluster.
     /// The default `store_wait` is then at least [`FAILOVER`].
     fails_over: bool,
     channel_prefix: Arc<str>,
@@ -145,9 +147,9 @@ impl LocksBuilder {
         }
     }
 
-    /// Sets a prefix for all lock names, so that no name from a request can be a key outside the
-    /// namespace: in the namespace `shop`, the name `order:42` is stored as `shop:order:42`. 1 to
-    /// 64 bytes, without colon, braces, percent sign or control characters; none by default. A
+    /// Sets a prefix for all lock names: in the namespace `shop`, the name `order:42` is stored as
+    /// `shop:order:42`. So no name from a request can be a key outside the namespace. 1 to 64
+    /// bytes, without colon, braces, percent sign or control characters; none by default. A
     /// restricted Redis user needs access to all keys of the namespace; connecting checks this.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.namespace = Some(Arc::from(namespace.as_ref()));
@@ -155,8 +157,8 @@ impl LocksBuilder {
     }
 
     /// Sets the first part of the names of the Pub/Sub channels that announce grants; `lockcore` by
-    /// default. All processes that share a lock must use the same prefix. For servers that restrict
-    /// each tenant to separate channels. 1 to 64 bytes, without colon, braces, percent sign or
+    /// default. For servers that restrict each tenant to separate channels. All processes that
+    /// share a lock must use the same prefix. 1 to 64 bytes, without colon, braces, percent sign or
     /// control characters.
     pub fn channel_prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.channel_prefix = Arc::from(prefix.as_ref());
@@ -180,8 +182,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Sets the default options of acquisitions. An option set by an acquisition takes precedence,
-    /// and options left unset in `defaults` keep their present values.
+    /// Sets the default options of acquisitions. An option set by an acquisition takes precedence.
+    /// Options that are unset in `defaults` stay as they are.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
         self.defaults = defaults.or(self.defaults);
         self
@@ -290,8 +292,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Sets how many acquisitions of this `Locks` may wait at the same time, over all locks; 100
-    /// 000 by default, at least 1. Further acquisitions fail with
+    /// Sets how many acquisitions of this `Locks` may wait at the same time, over all locks;
+    /// 100 000 by default, at least 1. Further acquisitions fail with
     /// [`QueueFull`](crate::LockErrorKind::QueueFull), even if the lock is free, because nothing is
     /// sent to find out. Acquisitions that do not wait (`try_lock`, a wait of zero) are not
     /// limited.
@@ -305,16 +307,16 @@ impl LocksBuilder {
     }
 
     /// Sets the maximum batch size, 1 to 64; 32 by default. Up to this many consecutive waiters of
-    /// this `Locks`, all for the whole lock, are granted the lock together: a *batch*. This process
-    /// serves them in turn, without requests to the server in between. 1 grants the lock to each
-    /// waiter alone.
+    /// this `Locks` are granted a lock together: a *batch*. This process serves them in turn,
+    /// without requests to the server in between. With 1, each waiter is granted the lock alone.
+    /// Waiters for reads and permits form no batch.
     ///
     /// The queue order stays the same, and each guard in a batch has a separate token, deadline and
     /// loss. After a [downgrade](crate::LockGuard::downgrade) or a [leak](crate::LockGuard::leak)
     /// of a guard, the unserved batch members return to the head of the queue. They also return
-    /// when the hold is lost or [released by force](Locks::force_release), behind the waiters
-    /// granted the lock at that moment. [`inspect`](Locks::inspect) shows a single batch member as
-    /// the holder and the others as waiters, up to a second out of date.
+    /// when the hold is lost or [released by force](Locks::force_release), but then behind the
+    /// waiters that are granted the lock at that moment. [`inspect`](Locks::inspect) shows a single
+    /// batch member as the holder and the others as waiters, up to a second out of date.
     ///
     /// Holds with a [fixed lease](LockOptions::fixed_lease) or a [longest
     /// hold](LockOptions::max_hold) join no batch. There are no batches with
@@ -404,7 +406,8 @@ impl LocksBuilder {
         Locks { backend: Backend::of_node(self.node(store, id, inbox)) }
     }
 
-    /// Returns a copy of this builder for the quorum primary at index `at`.
+    /// Returns a copy of this builder for the quorum primary at index `at`, with this position in
+    /// logs and metrics.
     pub(crate) fn of_primary(&self, at: usize) -> Self {
         Self { primary: Some(at + 1), ..self.clone() }
     }
@@ -432,9 +435,9 @@ impl LocksBuilder {
         Node::start(store, id, settings, Handle::current(), inbox)
     }
 
-    /// Returns how grants and renewals are confirmed before they count, or `None` if the server's
-    /// reply is enough. With `require_fsync`, the replicas of `require_replicas` need a write on
-    /// their disks, too.
+    /// Returns which confirmation by replicas or by the disk a grant or a renewal needs before it
+    /// counts, or `None` if the server's reply is enough. With `require_fsync`, the replicas of
+    /// `require_replicas` need the write on their disks, too.
     fn confirmation(&self) -> Option<Confirmation> {
         let by = match (self.fsync, self.replicas) {
             (true, replicas) => {
@@ -447,8 +450,8 @@ impl LocksBuilder {
         Some(Confirmation { by, timeout })
     }
 
-    /// Returns the `store_wait` of requests that set none: the request timeout, or at least
-    /// [`FAILOVER`] where another server replaces a failed server.
+    /// Returns the `store_wait` of requests that set none: the request timeout. Where another
+    /// server replaces a failed server, it is at least [`FAILOVER`].
     fn default_store_wait(&self) -> Duration {
         match self.fails_over {
             true => self.request_timeout.max(FAILOVER),
@@ -500,8 +503,8 @@ pub(crate) fn new_node() -> NodeId {
     NodeId::from(rand::random::<u128>())
 }
 
-/// Checks a namespace or channel prefix. A colon follows it in key or channel names, so it must not
-/// contain a colon. `option` is the name in the error.
+/// Checks the length and the characters of a namespace or channel prefix. Colons are refused,
+/// because a colon follows the prefix in key and channel names. `option` is the name in the error.
 fn check_prefix(option: &'static str, value: &str) -> Result<(), ConfigError> {
     let is_bad = |c: char| c.is_control() || matches!(c, ':' | '{' | '}' | '%');
     if value.is_empty() || value.len() > 64 || value.contains(is_bad) {

@@ -284,7 +284,7 @@ impl std::error::Error for DowngradeError {
 }
 
 impl From<DowngradeError> for LockError {
-    /// Returns the [error](DowngradeError::error), and drops the guard, which releases the lock.
+    /// Keeps the [error](DowngradeError::error) and drops the guard, which releases the lock.
     fn from(error: DowngradeError) -> Self {
         error.error
     }

@@ -4,7 +4,7 @@
 use proto::ConfigError;
 use proto::layout::{Layout, QUEUE};
 
-/// The detail of the error for a foreign name, the name of another program's lock, if
+/// The text of the error for a foreign name, the name of another program's lock, if
 /// `redisson_peers` is off.
 pub(crate) const NO_FOREIGN_NAMES: &str =
     "foreign names are only for locks shared with JVMs: build this Locks with redisson_peers(true)";

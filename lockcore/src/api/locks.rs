@@ -201,9 +201,9 @@ impl Locks {
         }
     }
 
-    /// Returns the holders and waiters of the lock, for operators; the waiters in queue order. On a
-    /// [quorum](crate::guide::quorum), the holders at each reachable primary, and the waiters at
-    /// the first primary in the list that responds.
+    /// Returns the holders and waiters of the lock, with the waiters in queue order. For operators.
+    /// On a [quorum](crate::guide::quorum), returns the holders at each reachable primary, and the
+    /// waiters at the first primary in the list that responds.
     ///
     /// # Errors
     /// [`LockError`] if the key is invalid or the store does not respond; on a quorum, if no
@@ -251,9 +251,9 @@ impl Locks {
         self.backend.inspect(lock, command).await
     }
 
-    /// Releases all holds of the name in place of their holders, and grants it to the next waiters.
-    /// Waiters granted the name in the same [batch](crate::LocksBuilder::batch_limit) as the holder
-    /// come after these. For operators.
+    /// Releases all holds of the name in place of their holders, and grants the name to the next
+    /// waiters. The unserved members of the holder's [batch](crate::LocksBuilder::batch_limit)
+    /// queue behind these. For operators.
     ///
     /// The guards of the released holds are lost, but the work under them is not stopped: only a
     /// resource that checks the [fencing token](crate::guide::fencing) refuses its writes. Release

@@ -72,8 +72,8 @@ impl LockRequest {
         Self { lock, ..self.clone() }
     }
 
-    /// Shortens the longest wait by `spent`, the time that other locks of the set took. A wait
-    /// without a limit stays unlimited.
+    /// Shortens the longest wait of this request by `spent`, the time already spent on other locks
+    /// of the set. A wait without a limit stays unlimited.
     pub(crate) fn less_wait(mut self, spent: Duration) -> Self {
         if let Some(Wait::AtMost(wait)) = self.options.get_wait() {
             self.options = self.options.wait(wait.saturating_sub(spent));
@@ -100,11 +100,11 @@ impl LockRequest {
         /// Sets the longest [hold](LockOptions::max_hold); after this time the guard is lost.
         max_hold,
         /// Sets [what to do](LockOptions::when_busy) when the lock is busy: wait, fail, or wait
-        /// only until a newer request does.
+        /// only until a newer request is queued.
         when_busy,
     }
 
-    /// Sets several options at once. Options left unset in `options` keep their present values.
+    /// Sets several options at once. Options that are unset in `options` stay as they are.
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = options.or(self.options);
         self
@@ -147,9 +147,9 @@ impl LockRequest {
     }
 
     /// If `true`, refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), if
-    /// the lock would hardly be granted within the [wait](Self::wait): if the number of waiters
-    /// ahead, times a short hold, exceeds the wait. Nine of ten past holds took longer than a short
-    /// hold. The error's [`retry_after`](LockError::retry_after) is how long the queue is expected
+    /// the lock would hardly be granted within the [wait](Self::wait): if even short holds of all
+    /// waiters ahead take longer than the wait. A short hold is shorter than nine in ten past
+    /// holds. The error's [`retry_after`](LockError::retry_after) is how long the queue is expected
     /// to take.
     ///
     /// The hold times are estimated for each [class](Self::class) and `Locks`, from the first
@@ -161,20 +161,23 @@ impl LockRequest {
         self
     }
 
-    /// If `true`, a queued request, too, fails with the store's error once the store has been away
-    /// for the [`store_wait`](Self::store_wait). Off by default: a queued request keeps its
-    /// position as long as the server does, and may be served when the store is back. For callers
-    /// that continue without the lock during an outage, as with `fail_open` of lock-tower's layers:
-    /// with [`require_fsync`](crate::LocksBuilder::require_fsync) it is an
-    /// [`InvalidOption`](LockErrorKind::InvalidOption).
+    /// If `true`, the request fails with the store's error once the store has been away for the
+    /// [`store_wait`](Self::store_wait), even if it is already queued. Off by default: a queued
+    /// request keeps its position as long as the server does, and may be served when the store is
+    /// back.
+    ///
+    /// For callers that continue without the lock during an outage, as with `fail_open` of
+    /// lock-tower's layers. With [`require_fsync`](crate::LocksBuilder::require_fsync), `true` is
+    /// an [`InvalidOption`](LockErrorKind::InvalidOption).
     pub fn leave_in_outage(mut self, leaves: bool) -> Self {
         self.local.leaves_in_outage = leaves;
         self
     }
 
-    /// Acquires `demand`, which is a lock, a read or a number of permits, waiting at most the
-    /// [wait](Self::wait). While it waits for enough permits, the free permits are kept for it:
-    /// smaller demands do not overtake. Errors, panics and cancel safety: see [`Acquire`].
+    /// Acquires `demand`, which is a lock, a read or a number of permits, waiting for at most the
+    /// [wait](Self::wait). While the request waits for enough permits, the free permits are kept
+    /// for it: later requests for fewer permits do not overtake. Errors, panics and cancel safety:
+    /// see [`Acquire`].
     pub fn acquire(self, demand: Demand) -> Acquire {
         self.start(Ok(demand))
     }

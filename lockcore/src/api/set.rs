@@ -173,11 +173,11 @@ impl AcquireAll {
         /// is lost.
         max_hold,
         /// Sets [what to do](LockOptions::when_busy) when a lock is busy: wait, fail, or wait only
-        /// until a newer request does.
+        /// until a newer request is queued.
         when_busy,
     }
 
-    /// Sets several options at once. Options left unset in `options` keep their present values.
+    /// Sets several options at once. Options that are unset in `options` stay as they are.
     pub fn options(self, options: LockOptions) -> Self {
         self.with(|request| request.options(options))
     }
@@ -206,8 +206,8 @@ impl AcquireAll {
         self.with(|request| request.refuse_early(refuses_early))
     }
 
-    /// If `true`, also lets a queued request of the set fail once the store has been away for the
-    /// `store_wait`, as with [`LockRequest::leave_in_outage`].
+    /// If `true`, a request of the set fails once the store has been away for the `store_wait`,
+    /// even if it is already queued, as with [`LockRequest::leave_in_outage`].
     pub fn leave_in_outage(self, leaves: bool) -> Self {
         self.with(|request| request.leave_in_outage(leaves))
     }

@@ -50,10 +50,10 @@ impl Driver {
         Shutdown { waiters, holds, unreleased }
     }
 
-    /// Ends all attempts, or releases all holds, of the node by repeated calls of `part`, and
-    /// returns their number. `part` receives the member id at which to start. It processes a
-    /// limited number of attempts or holds, and returns how many, and the member id for the next
-    /// call (`None` at the end). Other tasks use the node between the calls, because a single pass
+    /// Ends all attempts of the node, or releases all its holds, in several steps, and returns
+    /// their number. Calls `part` for each step, with the member id at which to start. `part`
+    /// processes a limited number of them, and returns how many, and the member id for the next
+    /// step (`None` at the end). Other tasks use the node between the steps, because a single pass
     /// over many thousands would block them for long.
     async fn for_all(
         self: &Arc<Self>,
@@ -70,9 +70,9 @@ impl Driver {
         count
     }
 
-    /// Waits until `is_so` returns true for the node's counts of attempts, holds and unconfirmed
-    /// releases, but not after `end`. Works only on a closed node, because a closed node notifies
-    /// `progress` of every change.
+    /// Waits until `is_so` returns true for the numbers of attempts, holds and unconfirmed releases
+    /// of the node, but no longer than until `end`. The node must be closed: an open node does not
+    /// notify `progress` when these numbers change.
     async fn until(&self, end: Instant, is_so: impl Fn(Counts) -> bool) {
         loop {
             let progress = self.progress.notified();

@@ -7,10 +7,10 @@ use crate::api::locks::Locks;
 use crate::types::error::LockError;
 
 impl LocksBuilder {
-    /// Connects to Redis with your own connection pool. The manager of the pool opens the
-    /// connection for commands, which occupies no slot of the pool. The connection for messages is
-    /// opened from `url`, because a pool cannot open a subscription; `url` must lead to the same
-    /// server. Pool and URL may have different users and databases.
+    /// Connects to Redis with your own connection pool. The pool's manager opens the connection for
+    /// commands, which occupies no slot of the pool. The connection for messages is opened from
+    /// `url`, because a pool cannot open a subscription; `url` must lead to the same server. Pool
+    /// and URL may have different users and databases.
     ///
     /// # Errors
     /// As [`Locks::connect`], and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if pool

@@ -60,9 +60,9 @@ impl LocksBuilder {
         self.quorum_of(list?, terms)
     }
 
-    /// Checks the options for a quorum with `n` primaries, and sets the batch limit to 1, because
-    /// quorums have no batches. Returns the settings of the quorum. Fails with `InvalidOption` for
-    /// a value out of range, and for an option that quorums do not support.
+    /// Checks the options for a quorum with `n` primaries, and returns the quorum's settings. Also
+    /// sets the batch limit to 1, because quorums have no batches. Fails with `InvalidOption` for a
+    /// value out of range, and for an option that quorums do not support.
     fn terms(&mut self, n: usize, max_lease: Duration, spare: usize) -> Result<Terms, LockError> {
         self.check()?;
         if n.is_multiple_of(2) || !(3..=MOST).contains(&n) {
@@ -111,8 +111,8 @@ impl LocksBuilder {
     }
 }
 
-/// Returns a connect function that always fails. It is never called for in-memory stores, because
-/// they are connected from the beginning.
+/// Returns the connect function of an in-memory primary. It always fails, but is never called: an
+/// in-memory primary is connected from the beginning.
 fn closed() -> Connect {
     Box::new(|| async { Err(LockError::new(LockErrorKind::Closed)) }.boxed())
 }
@@ -131,8 +131,8 @@ mod on_redis {
     use crate::store::redis::{Mark, Marks, RedisStore, Used};
     use crate::store::seen::SeenTokens;
 
-    /// The settings with which this process connects to a primary, at the start and again while the
-    /// primary is not usable.
+    /// A primary of a quorum on Redis, with all settings for a connection to it. This process
+    /// connects at the start, and again while the primary is not usable.
     #[derive(Clone)]
     struct Place {
         builder: LocksBuilder,
@@ -162,9 +162,10 @@ mod on_redis {
             Ok((store, inbox))
         }
 
-        /// Creates the node, and requests the server number and the time for which the server has
-        /// kept its data. If this request fails, the returned node comes without these values and
-        /// with the error. The task that watches the primary then repeats the request.
+        /// Creates the node of this primary, and requests from the server how long it has kept its
+        /// data: the [`Standing`](crate::store::Standing). If the request fails, the returned node
+        /// comes without a standing, and with the error. The task that watches the primary then
+        /// repeats the request.
         async fn begin(
             &self,
             (store, inbox): (RedisStore, Inbox),
@@ -185,9 +186,9 @@ mod on_redis {
     }
 
     /// Returns an error if fewer than a majority of the `n` primaries are usable. `errors` contains
-    /// an error for each primary that is not. If the refusals alone leave no majority, the result
-    /// is the first refusal, and otherwise the last error of an unreachable primary. Any error but
-    /// `Unavailable` is a refusal.
+    /// an error for each unusable primary; any kind but `Unavailable` is a refusal. If the refusing
+    /// primaries alone prevent a majority, the result is the first refusal. Otherwise it is the
+    /// last error of an unreachable primary.
     fn check_majority(n: usize, errors: &[LockError]) -> Result<(), LockError> {
         let is_enough = |failures: usize| n - failures > n / 2;
         let is_refusal = |error: &&LockError| error.kind() != LockErrorKind::Unavailable;
@@ -307,8 +308,8 @@ mod on_redis {
         }
     }
 
-    /// The detail of the error of `init_quorum` if one primary is new and another has already
-    /// granted a lock.
+    /// The text of the error of `init_quorum` if one primary is new and another has already granted
+    /// a lock.
     const IN_USE: &str = "the quorum is in use: at least one server has granted locks already. A \
         new server counts once it has run for the longest lease";
 }

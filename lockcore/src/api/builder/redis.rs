@@ -25,9 +25,9 @@ use crate::types::key::LockKey;
 impl LocksBuilder {
     /// Sets the time limit for the first connection to a server: once for the look-up of the
     /// server's name, and once more for TCP, TLS and login. 50 ms to a minute; 5 s by default,
-    /// because an unresponsive name server costs 5 s before the next is tried. A slower attempt
-    /// fails with [`Unavailable`](crate::LockErrorKind::Unavailable), which names the unfinished
-    /// step.
+    /// because an unresponsive name server costs 5 s before another name server is tried. A slower
+    /// attempt fails with [`Unavailable`](crate::LockErrorKind::Unavailable), which names the
+    /// unfinished step.
     ///
     /// Reconnects have other limits: 1 s at first, because another server may have taken over, and
     /// up to 16 s if the server accepts connections but does not serve them in time, because it may
@@ -43,9 +43,9 @@ impl LocksBuilder {
         Timeouts { connect: self.connect_timeout, request: self.request_timeout }
     }
 
-    /// Sets a provider, a function that returns the password, and optionally the user, in place of
-    /// the URL's. It is called for each new connection to the servers: for passwords that change
-    /// while a process runs.
+    /// Sets a provider: a function that returns the password, and optionally the user, to use in
+    /// place of those in the URL. It is called for each new connection to the servers: for
+    /// passwords that change while a process runs.
     ///
     /// Open connections stay, even when their password is removed, so no hold is lost. A connection
     /// refused because the password has just changed is retried with a new call to the provider.
@@ -120,8 +120,9 @@ impl LocksBuilder {
         Ok(log_connected(self.build(Arc::new(store), node, &inbox)))
     }
 
-    /// Connects to a server and returns the store. `primary` is set for a quorum primary: the
-    /// expected identity record, and the tokens seen on all primaries.
+    /// Connects to a server and returns the store. `primary` is `None` unless the server is a
+    /// quorum primary: then it contains the expected identity record, and the tokens seen at all
+    /// primaries.
     pub(super) async fn store(
         &self,
         connector: Connector,
@@ -181,7 +182,7 @@ impl LocksBuilder {
         self
     }
 
-    /// Sets a provider, a function that returns the authorities and the client certificate, in
+    /// Sets a provider: a function that returns the authorities and the client certificate, in
     /// place of [`tls_ca`](Self::tls_ca) and [`tls_identity`](Self::tls_identity). It is called for
     /// each new connection, including connections to sentinels: for certificates that are replaced
     /// while a process runs. Open connections stay.

@@ -191,8 +191,8 @@ impl From<deadpool_redis::Config> for Servers {
 }
 
 impl Servers {
-    /// Returns true for the application's own `redis::Client` or `deadpool_redis::Config`, whose
-    /// timeouts the connections may have.
+    /// Returns whether the servers are given by the application's own `redis::Client` or
+    /// `deadpool_redis::Config`. The connections may then have the timeouts set there.
     fn are_of_user(&self) -> bool {
         match self.0 {
             Kind::Url(_) | Kind::Sentinels(_) | Kind::Cluster(_) | Kind::Quorum(_) => false,
