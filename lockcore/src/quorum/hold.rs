@@ -38,10 +38,9 @@ use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 use crate::types::options::LockOptions;
 
-/// How long a lost hold keeps the remaining primaries before it releases them, at most: guards may
-/// be notified of an expiry up to this time before the deadline, and may rely on the primaries
-/// until then.
-const LEAD: Duration = Duration::from_millis(100);
+/// The maximum time for which a lost hold keeps its remaining primaries. Guards may be notified of
+/// an expiry up to this time before the deadline, and may rely on the primaries until the deadline.
+const MAX_KEPT: Duration = Duration::from_millis(100);
 
 /// A quorum hold, shared by all guards that re-entered it. Dropping it releases all primaries.
 pub(crate) struct Hold {
@@ -52,7 +51,7 @@ pub(crate) struct Hold {
     shared: Arc<SharedHold>,
     /// The task that acquires missing primaries and reports the loss. Dropping the hold ends it.
     _keeping: AbortOnDropHandle<()>,
-    /// A clone of `Primaries::holding`, so that the status counts this hold.
+    /// Counts this hold in [`Primaries::status`]: a clone of `Primaries::holding`.
     _counted: Arc<()>,
 }
 
@@ -65,19 +64,19 @@ struct SharedHold {
     /// When `max_hold` ends; `None` if the hold is unlimited.
     last: Option<Instant>,
     state: Mutex<State>,
-    /// Notified when a missing primary was acquired, so that the task watches for a loss there,
-    /// too.
+    /// Notified when a missing primary was acquired: the task then watches for a loss there, too.
     gained: Notify,
-    /// True once the loss has been logged and counted, which is done once.
+    /// True once the loss has been logged and counted, so that this happens only once.
     is_loss_reported: AtomicBool,
     /// Cancelled when the hold is lost, to notify the guards.
     lost: CancellationToken,
 }
 
 enum State {
-    /// The hold exists; with the hold at each primary, in list order.
+    /// The hold at each primary, in list order; `None` where the lock is not held. A lost hold
+    /// stays in this state until its remaining primaries are released.
     Held(Vec<Option<Step>>),
-    /// The hold was lost or released. It was certain until this time.
+    /// The primaries were released or leaked. Contains the deadline of the hold at that time.
     Ended(Instant),
 }
 
@@ -226,14 +225,15 @@ impl SharedHold {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the holds that are certain: not lost, and at a primary that has kept its data.
+    /// Returns the certain holds among `held`, the holds at the primaries: a hold is certain if it
+    /// is not lost and the primary has kept its data.
     fn certain<'a>(&self, held: &'a [Option<Step>]) -> impl Iterator<Item = &'a Step> {
         let steps = self.primaries().members.iter().zip(held);
         steps.filter_map(|(primary, step)| step.as_ref().filter(|step| primary.has(step)))
     }
 
-    /// Returns true if a majority is certainly held, counting only holds for which `is_so` returns
-    /// true.
+    /// Returns true if a majority is certainly held and `max_hold` is not over. Counts only holds
+    /// for which `is_so` returns true.
     fn is_held(&self, state: &State, is_so: impl Fn(&Step) -> bool) -> bool {
         let State::Held(held) = state else { return false };
         let is_over = self.last.is_some_and(|last| Instant::now() >= last);
@@ -241,8 +241,8 @@ impl SharedHold {
         !is_over && certain >= self.primaries().majority()
     }
 
-    /// Returns the time until which a majority is certainly held. For an ended hold, this is the
-    /// deadline before the end.
+    /// Returns the time until which a majority is certainly held. After a loss or a release, this
+    /// is the last deadline before.
     fn deadline(&self, state: &State) -> Instant {
         let held = match state {
             State::Held(held) => held,
@@ -305,7 +305,7 @@ impl SharedHold {
             () = self.heal() => {}
         }
         let deadline = self.deadline(&self.state());
-        sleep_until(deadline.min(Instant::now() + LEAD)).await;
+        sleep_until(deadline.min(Instant::now() + MAX_KEPT)).await;
         drop(self.take());
     }
 
@@ -329,19 +329,19 @@ impl SharedHold {
         }
     }
 
-    /// Returns a future for each certain hold, which completes when the hold is lost.
+    /// Returns a future for each certain hold at a primary. It completes when this primary is lost.
     fn losses(&self) -> Vec<BoxFuture<'_, ()>> {
         let State::Held(held) = &*self.state() else { return Vec::new() };
         self.certain(held).map(|step| step.guard.loss().clone().cancelled_owned().boxed()).collect()
     }
 
-    /// Acquires missing primaries for as long as the hold lasts, each independently.
+    /// Acquires missing primaries for as long as the hold lasts, independently of each other.
     async fn heal(&self) {
         join_all((0..self.primaries().members.len()).map(|at| self.heal_at(at))).await;
     }
 
-    /// Acquires the primary at index `at` whenever it is missing: soon after the grant, then once
-    /// per renewal period.
+    /// Acquires the primary at index `at` whenever it is missing. Checks this soon after the grant,
+    /// and then less and less often, down to once per renewal period.
     async fn heal_at(&self, at: usize) {
         let period = self.ascent.request.options.lease / 3;
         let mut pause = HOP;
@@ -379,10 +379,9 @@ impl SharedHold {
         }
     }
 
-    /// Returns the request for a missing primary, or `None` if too little time remains for a lease.
-    /// A fixed lease is not renewed, so the request has the remaining time as lease and as wait,
-    /// and queues at the primary. Otherwise the request does not wait, because it is repeated once
-    /// per renewal period.
+    /// Returns the request for a missing primary. It does not wait, because it is repeated once per
+    /// renewal period. A fixed lease is not renewed: the request then has the remaining time as
+    /// lease and as wait, and queues at the primary. `None` if too little of a fixed lease remains.
     fn request(&self) -> Option<Request> {
         let mut request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
         if request.options.renewal == Renewal::Fixed {
