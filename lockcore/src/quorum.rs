@@ -61,53 +61,54 @@ pub use self::list::Quorum;
 use self::primary::Primary;
 pub(crate) use self::primary::{Connect, Connected};
 
-/// The error detail for permits, which a quorum refuses.
+/// The text of the error for permits, which a quorum refuses.
 const NO_PERMITS: &str = "a quorum does not support permits: with a limit of two, three holders \
     could each hold a permit on two of three primaries";
 
-/// The error detail for waits with `KeepNewest`, which a quorum refuses.
+/// The text of the error for waits with `KeepNewest`, which a quorum refuses.
 const NO_NEWEST: &str = "a quorum does not support KeepNewest: requests may wait at different \
     primaries, and no primary knows the newest";
 
-/// The settings of a quorum that an acquisition needs.
+/// The settings of a quorum that its acquisitions need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    /// The longest lease that a lock may have. A primary that has restarted or was emptied may have
-    /// lost such a lease, so it counts again only after this time.
+    /// The longest lease that a lock may have. A restarted or emptied primary may have lost leases
+    /// of this length, so it does not count towards a majority until they are over.
     pub(crate) max_lease: Duration,
     /// How many primaries beyond a majority a new guard needs.
     pub(crate) spare: usize,
     pub(crate) request_timeout: Duration,
 }
 
-/// The primaries of a quorum as this process sees them, and the state that all acquisitions and
-/// holds in the process share.
+/// The primaries of a quorum as this process sees them, with the state that is shared by all
+/// acquisitions and holds of the process.
 #[derive(Debug)]
 pub(crate) struct Primaries {
     /// The primaries, in list order.
     members: Vec<Primary>,
-    /// Which primaries are reachable. The task of each primary updates the view, and acquisitions
-    /// and holds watch it.
+    /// Which primaries are reachable. Updated by the task of each primary, and watched by
+    /// acquisitions and holds.
     view: Arc<watch::Sender<View>>,
-    /// The primary at which to queue first, for each lock with a [lead](Leads). Waiting
-    /// acquisitions watch it.
+    /// The [leads](Leads): the primary at which to queue first, for some locks. Watched by waiting
+    /// acquisitions.
     leads: watch::Sender<Leads>,
     terms: Terms,
-    /// Logs and measures each request and hold of the quorum once, and not once for each primary.
+    /// Reports each request and hold of the quorum to logs and metrics, once for all primaries.
     pub(crate) observer: Observer,
     /// Limits how many refusals a second acquisitions receive while too few primaries are
     /// reachable.
     refusals: RefusalPace,
     runtime: Handle,
-    /// Each acquisition in progress has a clone, so the number of clones is the number of
-    /// acquisitions. In the same way, `holding` counts the holds.
+    /// The number of clones is the number of acquisitions in progress: each has a clone.
     waiting: Arc<()>,
+    /// The number of clones is the number of holds: each has a clone.
     holding: Arc<()>,
 }
 
 /// The *lead* of each lock that has one: the index of the primary at which this process queues
-/// first, instead of at the lowest. Other processes cannot reach the lowest primary and queue at
-/// the lead, so all requests wait in a single queue.
+/// first, in place of the lowest reachable primary. A primary becomes the lead when this process
+/// finds a crowd of waiters there, as when other processes cannot reach a lower primary. Then all
+/// requests wait in a single queue.
 pub(crate) type Leads = HashMap<LockName, usize>;
 
 /// The maximum number of locks with a lead. Beyond it, all leads are forgotten.
@@ -303,8 +304,8 @@ impl Primaries {
         LockError::with_detail(LockErrorKind::Unavailable, detail)
     }
 
-    /// Sends a request to all primaries concurrently, and returns the responses. Returns an error
-    /// if fewer than a majority respond.
+    /// Sends a request to all primaries concurrently, by a call of `ask` for each node, and returns
+    /// the responses. Returns an error if fewer than a majority respond.
     async fn ask_all<T, F: Future<Output = Result<T, LockError>>>(
         &self,
         ask: impl Fn(Arc<Node>) -> F,
@@ -370,7 +371,8 @@ impl Primaries {
     }
 }
 
-/// Sends a request to each node concurrently. Returns the responses, and the last error, if any.
+/// Sends a request to each node concurrently, by a call of `ask` for each. Returns the responses,
+/// and the last error, if any.
 async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
     nodes: impl Iterator<Item = &'a Arc<Node>>,
     ask: impl Fn(Arc<Node>) -> F,
@@ -387,8 +389,8 @@ async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
 }
 
 impl Terms {
-    /// Returns an error if the lease is longer than `max_lease`: a restarted primary that has lost
-    /// such a lease would count again before the lease is over.
+    /// Returns an error if the lease is longer than `max_lease`. If a restarted primary has lost
+    /// such a lease, it would count towards a majority before the lease is over.
     pub(crate) fn check(&self, lease: Duration) -> Result<(), ConfigError> {
         if lease > self.max_lease {
             let range = "at most the max_lease of the quorum";

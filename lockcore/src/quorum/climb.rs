@@ -46,22 +46,21 @@ use super::{Hold, Primaries};
 use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, later};
 use crate::types::error::LockError;
 
-/// How long an acquisition that holds a primary waits for another primary, before it continues with
-/// the next: the *hop* in the first round, which is the first pass over all primaries.
+/// The first *hop*: how long an acquisition that holds a primary waits for another primary before
+/// it continues with the next. A pass over all primaries is a *round*.
 pub(crate) const HOP: Duration = Duration::from_millis(100);
-/// The longest hop. From [`HOP`], the hop doubles with each round without a majority, up to this
-/// time.
+/// The maximum hop. The hop begins with [`HOP`], and doubles with each round without a majority.
 const LONGEST_HOP: Duration = Duration::from_secs(1);
-/// The number of rounds without a majority after which an acquisition releases all holds, and keeps
-/// only a queue position at a higher primary. If many requests wait there, it does so after the
-/// first round.
+/// The number of rounds without a majority after which an acquisition steps aside: it releases all
+/// holds, and keeps only a queue position at a higher primary. If a crowd waits at that primary,
+/// the acquisition steps aside after the first round.
 const PATIENCE: u32 = 2;
-/// The request class of attempts after the first primary, and of attempts that repair a hold. They
-/// have a separate class so that the gauges of the request's class count each request once.
+/// The class of a request's attempts at all primaries but the first, and of attempts that acquire
+/// missing primaries for a hold. Under the request's own class, the gauges would count the request
+/// once for each primary.
 pub(crate) const BEHIND: &str = "quorum";
 
-/// The inputs of a quorum acquisition: the primaries, the request, the class and the local options.
-/// The hold keeps them, to acquire missing primaries later.
+/// The inputs of a quorum acquisition. The hold keeps them, to acquire missing primaries later.
 #[derive(Clone)]
 pub(crate) struct Ascent {
     pub(crate) primaries: Arc<Primaries>,
@@ -79,8 +78,8 @@ impl Ascent {
         self.local.label(&mut self.request, &self.primaries.observer);
     }
 
-    /// Returns the request to a single primary, without `max_hold`: the quorum hold enforces it as
-    /// a whole, because a primary may be acquired later.
+    /// Returns the request for a single primary, without `max_hold`. The quorum hold enforces this
+    /// limit for all primaries together, because they are acquired at different times.
     pub(super) fn at_a_primary(&self) -> Request {
         let mut request = self.request.clone();
         request.options.max_hold = None;
@@ -97,8 +96,8 @@ type ClimbResult = Result<Option<Arc<Hold>>, LockError>;
 pub(crate) struct Climb {
     running: BoxFuture<'static, ClimbResult>,
     pub(crate) positions: watch::Receiver<Option<u64>>,
-    /// The primaries, to report a future that is dropped without being polled; `None` after the
-    /// first poll.
+    /// The primaries, until the first poll. If the future is dropped before, their observer warns
+    /// of a missing `.await`. `None` after the first poll, and if the request is invalid.
     unpolled: Option<Arc<Primaries>>,
 }
 
@@ -178,8 +177,8 @@ impl Drop for Reported {
 struct Climbing {
     ascent: Ascent,
     began: Instant,
-    /// When the caller's wait, or the request timeout of an acquisition that does not wait, ends.
-    /// `None` without a limit.
+    /// When the acquisition has to end: after the caller's wait limit, or after the request timeout
+    /// if the request does not wait. `None` without a limit.
     end: Option<Instant>,
     /// The hold at each primary, in list order; `None` where the lock is not held.
     held: Vec<Option<Step>>,
@@ -192,7 +191,7 @@ struct Climbing {
 
 /// A primary's last response.
 enum LastResponse {
-    /// The lock was granted, or the request queued.
+    /// The primary granted the lock, or queued the request.
     Answered,
     /// The attempt failed with this error.
     Failed(LockError),
@@ -248,8 +247,9 @@ impl Climbing {
         self.held.iter().position(Option::is_some)
     }
 
-    /// Returns true if more requests wait ahead at a primary than half the number of primaries.
-    /// Most of them then hold no lower primary, because only a few requests can.
+    /// Returns true if `ahead`, the number of waiters ahead at a primary, is a crowd: more than
+    /// half the number of primaries. Only a few requests can hold a lower primary, so most waiters
+    /// of a crowd hold none.
     fn is_crowd(&self, ahead: u64) -> bool {
         ahead > (self.held.len() / 2) as u64
     }
@@ -258,9 +258,10 @@ impl Climbing {
         self.queued.iter().any(Option::is_some)
     }
 
-    /// Waits for the first hold: in the queues joined so far, or at the first reachable primary.
-    /// Returns true if a primary is held, or if no primary can be waited for; false if the lock is
-    /// busy and the request does not wait.
+    /// Waits until a primary is held: at the primaries where this acquisition already queues, or
+    /// else at the first reachable primary, and after a failure at the next. Returns false if the
+    /// lock is busy and the request does not wait. Otherwise returns true, even without a hold if
+    /// too few primaries are reachable or each attempt has failed.
     async fn begin(&mut self) -> Result<bool, LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let lock = self.ascent.request.lock.clone();
@@ -308,9 +309,10 @@ impl Climbing {
         }
     }
 
-    /// Requests the lock from the primaries not yet held: upwards from the lowest held primary, and
-    /// then downwards. Waits for `hop` at each. Returns the hold once a majority is held, or `None`
-    /// at the end of the round.
+    /// Does a round: requests the lock from the primaries not yet held, upwards from the lowest
+    /// held primary, and then downwards. Waits for `hop` at each, but without a timeout at a lower
+    /// primary if all remaining primaries are needed. Returns the hold once enough primaries are
+    /// held, or `None` at the end of the round.
     async fn climb(&mut self, hop: Duration) -> Result<Option<Arc<Hold>>, LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let n = self.held.len();
@@ -357,9 +359,9 @@ impl Climbing {
         }
     }
 
-    /// Waits until the primary at index `at` grants or refuses the lock, or until the time `until`;
-    /// without an `at`, until any primary grants it. Returns the hold if a majority is held by
-    /// then.
+    /// Waits until the primary at index `at` grants or refuses the lock; without an `at`, until any
+    /// primary grants it. Waits until the time `until` at most. Returns the hold if enough
+    /// primaries are held by then.
     async fn wait(
         &mut self,
         at: Option<usize>,
@@ -416,9 +418,9 @@ impl Climbing {
         }
     }
 
-    /// Queues at the primary at index `at`, unless already queued there. With `is_first`, the
-    /// attempt has the request's own mode, class and options, and reports queue positions to the
-    /// caller.
+    /// Queues at the primary at index `at`, unless it is unreachable, or already queued there. The
+    /// attempt at the first primary (`is_first`) has the request's own mode, class and local
+    /// options, and reports queue positions to the caller. Other attempts wait in any case.
     fn join(&mut self, at: usize, is_first: bool) {
         let primaries = &self.ascent.primaries;
         let (Some(server), Some(node)) = (primaries.server(at), primaries.members[at].node())
@@ -462,9 +464,9 @@ impl Climbing {
         }
     }
 
-    /// Makes way for others after a round without a majority, if a crowd waits at a higher primary,
-    /// or if this acquisition waits there and has had enough rounds. Releases all holds, and keeps
-    /// only the queue position at that primary. Returns true if it did.
+    /// Makes way for other acquisitions after `rounds` rounds without a majority: releases all
+    /// holds, and keeps only the queue position at a higher primary. Does so if a crowd waits at
+    /// that primary, or after [`PATIENCE`] rounds. Returns true if it did.
     fn step_aside(&mut self, rounds: u32) -> bool {
         let Some(lowest) = self.lowest_held() else { return false };
         let ahead = |at: &usize| self.queued[*at].as_ref().and_then(Place::ahead);
@@ -480,9 +482,10 @@ impl Climbing {
         true
     }
 
-    /// Returns at once if enough primaries for a guard are reachable. Otherwise releases everything
-    /// and waits until they are: for `store_wait`, or for longer if the request was queued. Returns
-    /// an error when this time is over, and after a shutdown.
+    /// Waits until enough primaries for a guard are reachable; returns at once if they are. Before
+    /// waiting, releases all holds and leaves all queues. Waits for `store_wait`, or for longer if
+    /// the request was queued. Returns an error when this time is over, for a request that does not
+    /// wait, and after a shutdown.
     async fn reach_enough(&mut self) -> Result<(), LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let mut view = primaries.view.subscribe();
@@ -513,10 +516,10 @@ impl Climbing {
         Err(primaries.unreached())
     }
 
-    /// Records the failure of the attempt at index `at`, so that the acquisition continues without
-    /// this primary. Returns the error if the acquisition has to end with it: always for `Closed`,
-    /// and for a wait or queue limit if `is_first`, because only the first attempt has the caller's
-    /// own options.
+    /// Handles the failure of the attempt at index `at`. Returns the error if the acquisition ends
+    /// with it: always for `Closed`, and during the wait for the first hold (`is_first`) for a wait
+    /// limit or a queue limit. Otherwise records the failure, and the acquisition continues with
+    /// the other primaries.
     fn pass(&mut self, at: usize, failure: Failure, is_first: bool) -> Result<(), LockError> {
         let Failure { error, was_queued } = failure;
         match error.kind() {
@@ -539,8 +542,9 @@ impl Climbing {
         }
     }
 
-    /// Ends a round without enough primaries. Returns an error if there is no time for another
-    /// round, or if another round cannot succeed.
+    /// Checks, after a round without a majority, whether another round makes sense. Returns an
+    /// error if the time limit is over, or if so many primaries refuse for good that the others are
+    /// too few.
     fn end_round(&mut self) -> Result<(), LockError> {
         let refuses = |response: &&Option<LastResponse>| match response {
             Some(LastResponse::Failed(error)) => !error.is_retryable() && !error.is_outage(),
@@ -555,14 +559,14 @@ impl Climbing {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Returns the error of an acquisition that ended without a majority: a primary's, or
-    /// `Timeout`.
+    /// Returns the error of an acquisition that ended without a majority: the
+    /// [`failure`](Self::failure) of a primary, or `Timeout` if the lock was merely busy.
     fn out_of_time(&mut self) -> LockError {
         self.failure().unwrap_or_else(|| LockError::new(LockErrorKind::Timeout))
     }
 
-    /// Returns the last error of a primary. `None` if enough primaries have responded, because then
-    /// the lock is merely busy.
+    /// Returns the error of the last primary in the list whose attempt has failed. `None` if none
+    /// has, or if enough other primaries have responded, because then the lock is merely busy.
     fn failure(&mut self) -> Option<LockError> {
         for (place, response) in self.queued.iter_mut().zip(&mut self.last_responses) {
             let Some(place) = place else { continue };
@@ -600,8 +604,8 @@ impl Climbing {
     }
 
     /// Confirms the holds for which `is_asked` returns true: renews each, and draws another number
-    /// from the primary's token counter. Returns the number of each, by primary; `None` if the
-    /// confirmation failed.
+    /// from the primary's token counter. Returns the index of each of these primaries, with the
+    /// number drawn, or with `None` if the hold could not be confirmed.
     async fn confirm(
         &self,
         is_asked: impl Fn(&Step) -> bool,
@@ -611,8 +615,8 @@ impl Climbing {
         join_all(asked.map(async |(at, step)| (at, step.guard.confirm().await.ok()))).await
     }
 
-    /// Records the numbers drawn by [`confirm`](Self::confirm), and releases the holds that could
-    /// not be confirmed.
+    /// Records the results of [`confirm`](Self::confirm): stores the numbers drawn, and releases
+    /// the holds that could not be confirmed.
     fn note(&mut self, drawn: Vec<(usize, Option<FencingToken>)>) {
         for (at, drawn) in drawn {
             match (drawn, &mut self.held[at]) {
@@ -622,8 +626,9 @@ impl Climbing {
         }
     }
 
-    /// Creates the hold once the counters of all held primaries have drawn the guard's token, or a
-    /// greater number. Returns `None` if fewer primaries than needed are held by then.
+    /// Creates the quorum hold from the held primaries. First draws another number from each token
+    /// counter below the guard's token, and drops the holds whose counter stays below, so that the
+    /// next guard has a greater token. Returns `None` if fewer primaries than needed remain.
     async fn settle(&mut self) -> Option<Arc<Hold>> {
         let steps = self.held.iter().flatten();
         let token = steps.map(|step| step.guard.fencing_token()).max()?;

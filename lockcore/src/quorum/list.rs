@@ -61,9 +61,9 @@ impl Quorum {
     }
 
     /// Sets the number of primaries beyond a majority that a guard needs: 0 to (*n* - 1) / 2 of *n*
-    /// primaries, 0 by default. This many primaries may then lose a lock unnoticed, for example by
-    /// a clock jump, without a second holder. A lock can be acquired while a majority plus this
-    /// many are reachable.
+    /// primaries, 0 by default. Even if this many primaries lose a lock unnoticed, for example by a
+    /// clock jump, there is no second holder. In return, a lock can be acquired only while a
+    /// majority plus this many are reachable.
     pub fn spare(mut self, primaries: usize) -> Self {
         self.spare = primaries;
         self

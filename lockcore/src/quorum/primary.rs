@@ -33,15 +33,15 @@ const SETTLING: Duration = Duration::from_secs(1);
 /// The minimum time between two warnings about the same primary.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// The node of a connected primary, with the server number and the time for which the server has
-/// kept its data. These are `None` if the server did not report them.
+/// The node of a connected primary, and how long the server has kept its data; `None` if the server
+/// did not report this.
 pub(crate) type Connected = (Arc<Node>, Option<Standing>);
 
 /// A function that connects to a primary; called again after each failure.
 pub(crate) type Connect =
     Box<dyn Fn() -> BoxFuture<'static, Result<Connected, LockError>> + Send + Sync>;
 
-/// A primary as seen by this process, watched by a task until dropped.
+/// A primary as this process sees it. A task watches it until the `Primary` is dropped.
 #[derive(Debug)]
 pub(crate) struct Primary {
     shared: Arc<SharedPrimary>,
@@ -55,14 +55,14 @@ struct SharedPrimary {
     node: OnceLock<Arc<Node>>,
     /// How long the primary must have kept its data before it counts towards a majority.
     quarantine: Duration,
-    /// The state of all primaries, which contains this primary's server number while the primary
-    /// counts.
+    /// The view of all primaries. It contains this primary's server number while the primary counts
+    /// towards a majority.
     view: Arc<watch::Sender<View>>,
-    /// Why the primary does not count, if it refuses.
+    /// Why the primary does not count towards a majority, if it has failed.
     refusal: Mutex<Refusal>,
 }
 
-/// Why a primary does not count, and when a warning last said so.
+/// Why a primary does not count towards a majority, and when this was last logged.
 #[derive(Default)]
 struct Refusal {
     /// The last error; `None` once the primary has responded without an error.
@@ -116,8 +116,8 @@ impl Primary {
         self.shared.node.get()
     }
 
-    /// Returns the error with which the primary refuses to count; `None` if it counts, or if it is
-    /// merely unavailable.
+    /// Returns the error with which the primary refuses requests of this quorum; `None` if it does
+    /// not refuse them, or is merely unavailable.
     pub(crate) fn refusal(&self) -> Option<LockError> {
         let error = self.shared.refusal().error.clone()?;
         (error.kind() != LockErrorKind::Unavailable).then_some(error)
@@ -152,8 +152,8 @@ impl SharedPrimary {
         }
     }
 
-    /// Stores the node of the first connection. Returns the server number, and sets it in the view,
-    /// if the server has kept its data for long enough to count; otherwise returns `None`.
+    /// Stores the node of the first connection. If the server has kept its data for long enough to
+    /// count, sets the server number in the view and returns it. Otherwise returns `None`.
     fn begin(&self, (node, standing): Connected) -> Option<u64> {
         let _ = self.node.set(node);
         let counts = standing.filter(|standing| standing.age >= self.quarantine);

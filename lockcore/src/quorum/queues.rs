@@ -39,7 +39,7 @@ pub(super) struct Failure {
     pub(super) was_queued: bool,
 }
 
-/// What ends a wait in the queues of the primaries.
+/// An event that ends a wait in the queues of the primaries.
 pub(super) enum Event {
     /// The primary with this index has granted the lock.
     Granted(usize, Step),
@@ -47,15 +47,16 @@ pub(super) enum Event {
     Busy,
     /// The attempt at the primary with this index failed, before or after the primary queued it.
     Failed(usize, Failure),
-    /// Too few primaries are reachable for a guard; a primary with an attempt is unreachable or
-    /// another server; or the lock has a lead at which the acquisition has to queue, too.
+    /// The reachable primaries or the lead have changed: too few primaries are reachable for a
+    /// guard; a primary with an attempt is unreachable or another server; or the lead of the lock
+    /// is a primary without an attempt.
     Changed,
     /// The time limit of the wait is over.
     Late,
 }
 
-/// Returns the next event in these queues, or [`Event::Late`] at `end`. If `lock` is set, a new
-/// lead of this lock is an event, too. Removes an attempt from `queued` when it ends.
+/// Waits for the next event in these queues, at most until `end`, and returns it. If `lock` is set,
+/// a new lead of this lock is an event, too. Removes an attempt from `queued` when it ends.
 pub(super) async fn next(
     primaries: &Primaries,
     lock: Option<&LockName>,
