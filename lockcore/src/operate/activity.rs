@@ -80,8 +80,8 @@ pub struct ClassStatus {
 #[derive(Debug)]
 pub struct Activities {
     node: Arc<Node>,
-    /// The items read from the node and not yet returned by the iterator, in request order, at most
-    /// 256.
+    /// The items already read from the node, at most 256, which the iterator has not yet returned;
+    /// in request order.
     part: VecDeque<Activity>,
     /// The member id from which to read the next items; `None` at the end.
     from: Option<u64>,

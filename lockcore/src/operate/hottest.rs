@@ -62,12 +62,13 @@ pub struct RefusedLock {
 pub struct WaitedLock {
     /// The lock's name in the store, as in [`RefusedLock::lock`].
     pub lock: Option<String>,
-    /// The longest wait for the name that ended in this hour: granted, timed out or cancelled.
+    /// The longest wait for the name that ended in this hour: granted, timed out or cancelled; on a
+    /// [quorum](crate::guide::quorum), granted only.
     pub longest: Duration,
 }
 
-/// The refusals and longest waits of a [`Locks`](crate::Locks), by hour and name, and the number of
-/// refusals by class. Shared by all clones.
+/// The statistics of [`Locks::hottest`](crate::Locks::hottest): refusals and longest waits by hour
+/// and name, and the number of refusals by class. Shared by all clones of the `Locks`.
 #[derive(Debug)]
 pub(crate) struct Heat {
     began: Instant,
@@ -93,15 +94,15 @@ struct Hour {
     waited: HashMap<LockName, Duration>,
 }
 
-/// The refusals by full queues since the last warning about them, which is logged at most once a
-/// minute.
+/// The refusals by full queues since the last warning about them. Such a warning is logged at most
+/// once a minute.
 #[derive(Debug, Default)]
 struct Full {
     /// When the last warning was logged; `None` before the first warning.
     warned: Option<Instant>,
-    /// The number of refusals of all names since then.
+    /// The number of refusals of all names since the last warning.
     times: u64,
-    /// The refusals of each name since then.
+    /// The number of refusals of each name since the last warning.
     names: Counts,
 }
 
@@ -128,9 +129,10 @@ impl Heat {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a refused request for the name and the class. `cause` is the reason, such as
-    /// `queue_full`. A refusal during an outage is counted for the class only. Returns the content
-    /// of a warning if the queue was full and the last warning is at least a minute ago.
+    /// Counts a refused request for its class, and for its name if the lock was busy. `cause` is
+    /// the reason, such as `queue_full`; a cause such as `unavailable` is no sign of a busy lock.
+    /// Returns the content of a warning if the queue was full and the last warning is at least a
+    /// minute ago, and otherwise `None`.
     pub(crate) fn refused(
         &self,
         lock: &LockName,
@@ -227,8 +229,8 @@ impl Table {
 }
 
 impl Full {
-    /// Counts a refusal by the full queue of this name. Returns the content of a warning, at most
-    /// once a minute.
+    /// Counts a refusal by the full queue of this name. Returns the content of a warning, or `None`
+    /// if the last warning is less than a minute ago.
     fn add(&mut self, lock: &LockName, now: Instant) -> Option<FullQueues> {
         self.times += 1;
         self.names.add(lock);

@@ -8,15 +8,15 @@ use proto::{Demand, FencingToken, Inspection, Label, Member, Party};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInspection {
-    /// The holders, sorted by the end of their leases, earliest first: either one lock, or reads
-    /// and permits. On a [quorum](crate::guide::quorum), the holders at the first primary in the
-    /// list come first, then holders known only to other primaries.
+    /// Counts a refusal of this name. If the table is full, a new name replaces the name with the
+    /// lowest count, and continues from that count. So a count can be too high but never too low.
     pub holders: Vec<Participant>,
     /// The waiters in queue order, the next to be granted first; on a quorum, the waiters at the
     /// first primary in the list. Waiters whose process has been silent for 15 s are left out.
     pub waiters: Vec<Participant>,
     /// The number of all holders, even if [`holders`](Self::holders) contains only a part. Expired
-    /// reads and permits are included until a request needs the room.
+    /// reads and permits may be included, because the server removes them only when another request
+    /// does not fit beside them.
     pub holding: u64,
     /// The number of all waiters, even if [`waiters`](Self::waiters) contains only a part. Waiters
     /// whose process has ended are included until a command on the lock removes them.
@@ -90,9 +90,9 @@ impl LockInspection {
         }
     }
 
-    /// Combines the inspections from the responding primaries, in list order, out of `all`
-    /// primaries of the quorum: the holders at each, and the waiters at the first. `None` if no
-    /// primary responded.
+    /// Combines the inspections of a lock at the responding primaries, which `each` contains in
+    /// list order: the holders at all of them, and the waiters at the first. `all` is the number of
+    /// primaries in the quorum. Returns `None` if no primary responded.
     pub(crate) fn of_quorum(each: Vec<Self>, all: usize) -> Option<Self> {
         let of = |process: &Option<String>, found: &Self| {
             found.holders.iter().any(|holder| holder.node == *process)

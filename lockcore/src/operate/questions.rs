@@ -18,8 +18,9 @@ impl Locks {
     /// newer request) and the names with the longest waits. Hours without any are left out. Sends
     /// no request.
     ///
-    /// Counting begins when the `Locks` is built. Waits below 10 ms are ignored, and so are waits
-    /// for the server alone, except on a quorum.
+    /// Counting begins when the `Locks` is built. Waits below 10 ms are ignored. So are waits of
+    /// requests that were never queued, because they waited only for the server; on a quorum they
+    /// are included.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {

@@ -53,8 +53,8 @@ pub struct ServerStatus {
     pub commands: Connection,
     /// The state of the connection on which messages about grants arrive.
     pub subscription: Connection,
-    /// The time since the server's last response: how long it has been away, if it is down. An
-    /// otherwise idle server responds to a PING every five seconds.
+    /// The time since the server's last response. If the server is down, this is how long it has
+    /// been away. An otherwise idle server responds to a PING every five seconds.
     pub silent_for: Duration,
     /// The number of requests in flight without a response. `None` without a connection, and for
     /// connections of your own client or pool.
@@ -85,9 +85,9 @@ pub enum Connection {
 }
 
 impl Connection {
-    /// Returns the present state of `link`. The borrow of `link` ends before this returns. A longer
-    /// borrow could deadlock: it blocks the task that changes the state, and this task may hold a
-    /// mutex that the caller needs for the rest of the status.
+    /// Returns the present state of `link`. Does not keep `link` borrowed, because this could cause
+    /// a deadlock: a borrow blocks the task that changes the state, and this task may hold a mutex
+    /// that the caller needs for the rest of the status.
     pub(crate) fn of(link: &watch::Receiver<Link>) -> Self {
         match &*link.borrow() {
             Link::Up => Self::Up,

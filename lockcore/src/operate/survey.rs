@@ -44,7 +44,7 @@ pub struct Survey {
     names: Vec<LockName>,
     /// All names found so far, to return each once: a server may return a key twice.
     found: HashSet<LockName>,
-    /// The names skipped so far.
+    /// The number of names skipped so far, returned by [`Survey::unreadable`].
     unreadable: u64,
 }
 
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::store::StoreFuture;
 
-    /// A server with a single key, returned by every step.
+    /// A fake server: each step of a search finds the same key.
     #[derive(Debug)]
     struct Repeating(LockName);
 
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// A server that does not respond.
+    /// A fake server that does not respond.
     #[derive(Debug)]
     struct Silent;
 

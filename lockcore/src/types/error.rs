@@ -20,8 +20,8 @@ pub struct LockError {
     /// True if no request for any lock reaches the store. Always true for the kind `Unavailable`,
     /// and true for `Denied` if the server refuses each new login.
     is_of_outage: bool,
-    /// The expected time until the queue is served, 1 s to 30 s, as the hint for a retry. `None`
-    /// without an estimate: then the hint depends on the kind only.
+    /// The expected time until the queue is served, 1 s to 30 s, for
+    /// [`retry_after`](Self::retry_after). `None` without an estimate.
     retry_after: Option<Duration>,
 }
 
@@ -95,8 +95,8 @@ impl LockError {
         self.retry_after().is_some()
     }
 
-    /// Sets the hint of [`retry_after`](Self::retry_after). `queue` is the time in which the queue
-    /// is expected to be served, clamped to 1 s to 30 s; `None` without an estimate.
+    /// Sets the value of [`retry_after`](Self::retry_after) to `queue`, the time in which the queue
+    /// is expected to be served, clamped to 1 s to 30 s. `None` is no estimate.
     pub(crate) fn retry_after_queue(self, queue: Option<Duration>) -> Self {
         let retry_after = queue.map(|queue| queue.clamp(Duration::from_secs(1), LONGEST_HINT));
         Self { retry_after, ..self }

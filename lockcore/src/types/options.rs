@@ -143,8 +143,8 @@ impl LockOptions {
     /// A server is away while it is disconnected, or after it has left a request without a response
     /// for the [request timeout](crate::LocksBuilder::request_timeout) and has sent nothing since.
     /// If a server responds with a temporary refusal, each request is retried for its `store_wait`.
-    /// While the server responds to other requests, a request that has not failed yet waits for a
-    /// turn, and this time does not count.
+    /// As long as a request has not failed, its `store_wait` counts from the server's last response
+    /// to any request: until then, the request only waited its turn.
     ///
     /// A queued request keeps its position until the [`wait`](Self::wait) ends, however long the
     /// store is away, unless it [leaves](crate::LockRequest::leave_in_outage).
@@ -176,8 +176,8 @@ impl LockOptions {
         self
     }
 
-    /// Sets what to do when the lock is busy: wait, fail, or wait only until a newer request does.
-    /// See [`guide::overload`](crate::guide::overload#a-busy-lock) for a comparison.
+    /// Sets what to do when the lock is busy: wait, fail, or wait only until a newer request is
+    /// queued. See [`guide::overload`](crate::guide::overload#a-busy-lock) for a comparison.
     pub const fn when_busy(mut self, when_busy: WhenBusy) -> Self {
         self.when_busy = Some(when_busy);
         self

@@ -2,8 +2,8 @@
 
 /// Generates setters for a type that contains [`LockOptions`](crate::LockOptions): one for each
 /// listed option, such as `lease`, with the documentation above the option's name. Each setter
-/// passes `LockOptions` with only this option set to the type's method `$options`, which merges
-/// them into the others.
+/// calls the type's method `$options` with `LockOptions` in which only this option is set; the
+/// method merges them into the type's options.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! option_setters {

@@ -7,8 +7,8 @@ use proto::{ConfigError, Terms};
 use super::{LockOptions, Wait};
 
 impl LockOptions {
-    /// Converts these options to [`Terms`], in which each unset option has the default. Does not
-    /// check ranges: [`checked`](Self::checked) does.
+    /// Converts these options to [`Terms`], in which each unset option has its default. Unlike
+    /// [`checked`](Self::checked), does not check ranges.
     pub(crate) fn terms(self) -> Terms {
         let defaults = Terms::default();
         let max_hold = self.max_hold.or(defaults.max_hold);
