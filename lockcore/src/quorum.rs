@@ -95,8 +95,7 @@ pub(crate) struct Primaries {
     terms: Terms,
     /// Reports each request and hold of the quorum to logs and metrics, once for all primaries.
     pub(crate) observer: Observer,
-    /// Limits how many refusals a second acquisitions receive while too few primaries are
-    /// reachable.
+    /// Limits the number of refusals per second while too few primaries are reachable.
     refusals: RefusalPace,
     runtime: Handle,
     /// The number of clones is the number of acquisitions in progress: each has a clone.
@@ -111,7 +110,7 @@ pub(crate) struct Primaries {
 /// requests wait in a single queue.
 pub(crate) type Leads = HashMap<LockName, usize>;
 
-/// The maximum number of locks with a lead. Beyond it, all leads are forgotten.
+/// The maximum number of locks with a lead. Once it is reached, setting a lead removes all others.
 const MOST_LEADS: usize = 1_000;
 
 /// The primaries that are reachable and count towards a majority, and whether they are enough for a
@@ -208,7 +207,7 @@ impl Primaries {
         self.view.borrow().lacking.is_none()
     }
 
-    /// Returns the namespace, shared by all primaries.
+    /// Returns the namespace, which all primaries share, or `None` if none is set.
     fn namespace(&self) -> Option<&str> {
         self.nodes().next()?.settings.namespace.as_deref()
     }
@@ -339,8 +338,8 @@ impl Primaries {
         joined.ok_or_else(|| failure.unwrap_or_else(|| self.unreached()))
     }
 
-    /// Returns the state of all primaries together. The connections are up while as many primaries
-    /// are reachable as a guard needs.
+    /// Returns the state of all primaries together. The connections are up while enough primaries
+    /// for a guard are reachable.
     pub(crate) fn status(&self) -> Status {
         let link = match self.are_reached() {
             true => Connection::Up,

@@ -101,7 +101,7 @@ impl LockGuard {
         self.0.waited()
     }
 
-    /// Returns the number of waiters ahead when the request was queued, as last reported by
+    /// Returns the number of waiters ahead when the request was queued: the last value of
     /// [`Acquire::position`](crate::Acquire::position). `None` if the lock was granted at once.
     pub fn position(&self) -> Option<u64> {
         self.0.position()

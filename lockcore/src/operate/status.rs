@@ -11,8 +11,8 @@ use tokio::sync::watch;
 #[non_exhaustive]
 pub struct Status {
     /// The state of the connection for commands. On a Redis Cluster, it is up while any primary is
-    /// connected; on a [quorum](crate::guide::quorum), while as many primaries are reachable as a
-    /// guard needs.
+    /// connected; on a [quorum](crate::guide::quorum), while enough primaries for a guard are
+    /// reachable.
     pub commands: Connection,
     /// The state of the connection on which messages about grants arrive. On a Redis Cluster and on
     /// a quorum, it is up under the same conditions as for commands.

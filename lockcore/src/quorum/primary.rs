@@ -6,9 +6,10 @@
 //!   the leases of such holds are over, the primary does not count, and is treated as unreachable.
 //!   A restart is noticed before a command is sent to the server. An emptied primary refuses each
 //!   acquire from a process that has not noticed, because the token counter is gone.
-//! - The store records the server's time at each check of the server identity and data age, and the
-//!   last check comes after that period is over. So later tokens are above all tokens the server
-//!   may have lost, if the clocks of the primaries differ by less than the longest lease.
+//! - Each check of how long a primary has kept its data records the server's time, and later tokens
+//!   are above that time. The last check comes after those leases are over. So later tokens are
+//!   above all tokens the server may have lost, if the clocks of the primaries differ by less than
+//!   the longest lease.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
