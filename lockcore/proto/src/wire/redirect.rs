@@ -10,13 +10,13 @@ use crate::error::StoreError;
 
 /// The pause before a command is first sent again, after a refusal because its slot is migrating. A
 /// slot migrates within milliseconds.
-const FIRST: Duration = Duration::from_millis(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The maximum pause before a command is sent again. Each pause is twice as long as the previous
 /// pause, up to this maximum.
-const LONGEST: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum time, since a command was first sent, in which it is sent again while its slot is
 /// migrating. After it the command fails, and the node's own retries follow. The time is short
-/// because a refused command occupies room for requests in flight, which all locks share.
+/// because a refused command counts as a request in flight, and all locks share a limit for these.
 const LIMIT: Duration = Duration::from_millis(250);
 /// Maximum number of `MOVED` redirects that a command follows before it fails.
 const MAX_MOVES: u32 = 5;
@@ -98,7 +98,7 @@ pub enum Step {
 /// after the command was first sent.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// True if the command may run on the target server of a slot migration.
+    /// Whether the command may run on the target server of a slot migration.
     may_ask: bool,
     pause: Duration,
     until: Duration,
@@ -110,19 +110,19 @@ impl Route {
     /// While its slot is migrating, the command is sent again until 250 ms after it was first sent,
     /// or until `request_timeout` after it if that is shorter.
     pub fn new(request_timeout: Duration) -> Self {
-        Self { may_ask: false, pause: FIRST, until: LIMIT.min(request_timeout), moves: 0 }
+        Self { may_ask: false, pause: FIRST_PAUSE, until: LIMIT.min(request_timeout), moves: 0 }
     }
 
-    /// Creates the route of these commands, which is as in [`new`](Self::new) except for renewals:
-    /// they may also run on the target server of a slot migration.
+    /// Creates the route of these commands, as by [`new`](Self::new), but renewals may also run on
+    /// the target server of a slot migration.
     pub fn of(commands: &Commands<'_>, request_timeout: Duration) -> Self {
         // Other commands could create a key there, which would stop the migration.
         let may_ask = matches!(commands, [(_, Command::Renew { .. }), ..]);
         Self { may_ask, ..Self::new(request_timeout) }
     }
 
-    /// Returns the next step for a command that a server has refused with this redirect. If the
-    /// step cannot be taken, use [`pause`](Self::pause) instead.
+    /// Returns the next step for a command that a server has refused with this redirect. A caller
+    /// that cannot take the step uses [`pause`](Self::pause) instead.
     pub fn after(&mut self, redirect: Redirect) -> Step {
         match redirect {
             Redirect::Moved(Some(place)) => {
@@ -140,7 +140,7 @@ impl Route {
     /// that commands refused together are not sent together again.
     pub fn pause(&mut self, passed: Duration, spread: f64) -> Option<Duration> {
         let pause = self.pause.mul_f64(spread);
-        self.pause = (2 * self.pause).min(LONGEST);
+        self.pause = (2 * self.pause).min(MAX_PAUSE);
         (passed + pause < self.until).then_some(pause)
     }
 }
