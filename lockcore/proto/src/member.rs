@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::demand::{Demand, number};
 use crate::text::joined;
 
-/// Implements equality, order and hash of a type by its text, because all other fields follow from
-/// the text.
+/// Implements equality, order and hash of a type by the text from `as_str`, because all other
+/// fields follow from this text.
 macro_rules! by_text {
     ($type:ty) => {
         impl PartialEq for $type {
@@ -42,31 +42,30 @@ macro_rules! by_text {
 
 pub(crate) use by_text;
 
-/// The first two characters of a member's text in the queue layout: a marker with the protocol
-/// version.
+/// The marker of the queue layout: the first two characters of each member's text. The digit is the
+/// version of the protocol.
 pub(crate) const MARKER: &str = "~2";
 
-/// The first two characters of a plain member's text. It contains no demand, for layouts that
-/// support only exclusive locks.
+/// The first two characters of a plain member's text. Such a text contains no demand, because its
+/// layout supports only exclusive locks.
 pub const PLAIN_MARKER: &str = "~1";
 
-/// The beginning of the demand part of a member that is not served [alone](Service::Alone). The
-/// batch limit, or 0 for [`Newest`](Service::Newest), follows.
+/// The beginning of the demand in a member's text, if the member is not served
+/// [alone](Service::Alone). The batch limit, or 0 for [`Newest`](Service::Newest), follows.
 const SERVED: &str = "w/";
 
-/// Number of low bits of a member id. They count how often the attempt has lost its queue position.
-/// The bits above are the attempt number, which is the time when the attempt began, in µs since
+/// The number of low bits of a member id that count how often the attempt has lost its queue
+/// position. The other bits are the attempt number: the time when the attempt began, in µs since
 /// 2020.
 pub(crate) const ROUND_BITS: u32 = 12;
 
-/// The beginning of the year 2020, in µs since the epoch.
-const FROM_US: u64 = 1_577_836_800_000_000;
+const YEAR_2020_US: u64 = 1_577_836_800_000_000;
 
 /// Returns the attempt number for an attempt that begins at `now_us`, in µs since the epoch. The
-/// number is capped, so that later attempts still have higher numbers if the clock is wrong by
-/// decades.
+/// result is at most 2^50, a time in 2055, so that later attempts can have higher numbers even if
+/// the clock is wrong by decades.
 pub(crate) fn attempt_at(now_us: u64) -> u64 {
-    now_us.saturating_sub(FROM_US).min(1 << 50)
+    now_us.saturating_sub(YEAR_2020_US).min(1 << 50)
 }
 
 /// The maximum number of members in a batch, which is one hold shared by consecutive waiters of a
@@ -87,16 +86,16 @@ pub enum Service {
 }
 
 impl Service {
-    /// Creates the service of a member that may be granted the lock in a batch, together with up to
-    /// `limit` - 1 other waiters of its node. A limit of 0 or 1 gives [`Alone`](Self::Alone); a
-    /// limit above [`MAX_BATCH`] is reduced to `MAX_BATCH`.
+    /// Creates the service of a member that may share a batch with other waiters of its node, up to
+    /// `limit` members in total. A limit of 0 or 1 gives [`Alone`](Self::Alone); a limit above
+    /// [`MAX_BATCH`] is reduced to `MAX_BATCH`.
     pub fn in_batch(limit: usize) -> Self {
         let limit = NonZeroU8::new(limit.min(MAX_BATCH) as u8).filter(|limit| limit.get() > 1);
         limit.map_or(Self::Alone, Self::Batch)
     }
 
-    /// Returns the two parts of a member's text that state the service: a slash, and the batch
-    /// limit or 0 for [`Newest`](Self::Newest). Both parts are empty for [`Alone`](Self::Alone).
+    /// Returns the end of the demand in a member's text, in two parts: a slash, and the batch limit
+    /// or 0 for [`Newest`](Self::Newest). Both parts are empty for [`Alone`](Self::Alone).
     fn text(self, digits: &mut itoa::Buffer) -> [&str; 2] {
         match self {
             Self::Alone => ["", ""],
@@ -190,9 +189,9 @@ impl Member {
         Self::served(node, number, lease_ms, (demand, Service::Alone), label)
     }
 
-    /// Creates a member for an exclusive lock, which may be granted in a batch of up to
-    /// `batch_limit` members of the node. A limit of 0 or 1 means alone; limits above [`MAX_BATCH`]
-    /// are reduced to it.
+    /// Creates a member for an exclusive lock that may be granted in a batch of up to `batch_limit`
+    /// members of the node. With a limit of 0 or 1 it is served alone; a limit above [`MAX_BATCH`]
+    /// is reduced to `MAX_BATCH`.
     pub fn in_batch(
         node: &NodeId,
         number: u64,
@@ -215,7 +214,8 @@ impl Member {
         Self::served(node, number, lease_ms, (Demand::EXCLUSIVE, Service::Newest), label)
     }
 
-    /// Creates a member with this service. A member for a read or permits must be served alone.
+    /// Creates a member with this demand and service. A member for a read or permits must be served
+    /// alone.
     pub(crate) fn served(
         node: &NodeId,
         number: u64,
@@ -262,8 +262,8 @@ impl Member {
         is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand, service })
     }
 
-    /// Returns a copy of this member with another id: for a new queue position of the same attempt,
-    /// or for another member of the same batch.
+    /// Returns a copy of this member with another id. The copy is a new queue position of the same
+    /// attempt, or another member of the same batch.
     pub fn renumbered(&self, number: u64) -> Self {
         let marker = &self.text[..MARKER.len()];
         let mut digits = itoa::Buffer::new();
@@ -322,7 +322,7 @@ impl Member {
     /// Returns when the attempt began, in µs since the epoch, by the server's clock as estimated by
     /// the node. If two attempts of a node began in the same µs, the later one has the next µs.
     pub fn began_us(&self) -> u64 {
-        FROM_US + (self.number >> ROUND_BITS)
+        YEAR_2020_US + (self.number >> ROUND_BITS)
     }
 
     /// Returns true if the attempt has lost its queue position before, so that its present position
@@ -349,8 +349,8 @@ impl Member {
     }
 }
 
-/// Returns the text of a new member. The last array contains the demand, the two parts of the
-/// service and a colon; all four are empty if the text has no demand part.
+/// Joins the parts of a new member's text. The array contains the demand, the two parts from
+/// [`Service::text`], and a colon. All four are empty if the layout has no demands.
 fn text(
     marker: &str,
     node: &NodeId,
@@ -389,7 +389,7 @@ by_text!(Member);
 /// Parties are ordered by their text, as in Redis.
 #[derive(Clone)]
 pub enum Party {
-    /// A member that a node of this crate created.
+    /// A member that this crate created, in this process or another.
     Ours(Member),
     /// The text that another program stored, such as a Redisson client.
     Foreign(Arc<str>),
@@ -464,7 +464,8 @@ pub struct Label(Arc<str>);
 
 impl Label {
     /// Creates a label from any text: cuts the text at a character boundary after at most 64 bytes,
-    /// and escapes control characters and `%`. No decision depends on a label.
+    /// and escapes control characters and `%`. Labels are only displayed, so no decision depends on
+    /// them.
     pub fn new(text: &str) -> Self {
         let mut end = text.len().min(MAX_LABEL_BYTES);
         while !text.is_char_boundary(end) {

@@ -7,8 +7,7 @@ use crate::member::by_text;
 use crate::text::joined;
 use crate::wire::slot;
 
-/// The prefix of the Redis keys of all locks.
-const PREFIX: &str = "lock:";
+const KEY_PREFIX: &str = "lock:";
 
 /// The full name of a lock as the store knows it: with the namespace in front, and with special
 /// characters encoded.
@@ -24,15 +23,15 @@ impl LockName {
     /// Returns the name as text, without the key prefix and the braces.
     pub fn as_str(&self) -> &str {
         match self.is_braced {
-            true => &self.lock_key[PREFIX.len() + 1..self.lock_key.len() - 1],
-            false => &self.lock_key[PREFIX.len()..],
+            true => &self.lock_key[KEY_PREFIX.len() + 1..self.lock_key.len() - 1],
+            false => &self.lock_key[KEY_PREFIX.len()..],
         }
     }
 
     /// Returns the name of the lock that is stored under the Redis key `key`, such as
     /// `lock:{name}`. `None` for any other key.
     pub fn of_lock_key(key: &str) -> Option<Self> {
-        let name = key.strip_prefix(PREFIX)?.strip_prefix('{')?.strip_suffix('}')?;
+        let name = key.strip_prefix(KEY_PREFIX)?.strip_prefix('{')?.strip_suffix('}')?;
         (!name.contains(['{', '}'])).then(|| Self { lock_key: Arc::from(key), is_braced: true })
     }
 
@@ -41,9 +40,9 @@ impl LockName {
         slot::of_key(&self.lock_key)
     }
 
-    /// Returns the Redis key of the lock, from which all its other keys are derived. The part in
-    /// braces determines the Redis Cluster slot. A name that contains braces is not put into
-    /// further braces, so it chooses the slot itself.
+    /// Returns the Redis key of the lock, from which all its other keys are derived. In a Redis
+    /// Cluster the part in braces determines the slot. The whole name is in braces, unless it
+    /// contains braces and so chooses the slot itself.
     pub(crate) fn lock_key(&self) -> &str {
         &self.lock_key
     }
@@ -53,7 +52,7 @@ impl From<&str> for LockName {
     fn from(name: &str) -> Self {
         let is_braced = !name.contains('{');
         let (open, close) = if is_braced { ("{", "}") } else { ("", "") };
-        Self { lock_key: joined(&[PREFIX, open, name, close]), is_braced }
+        Self { lock_key: joined(&[KEY_PREFIX, open, name, close]), is_braced }
     }
 }
 

@@ -17,7 +17,7 @@ impl<M> Default for SortedSet<M> {
     }
 }
 
-/// Hashes only one of the two maps, because both have the same content.
+/// Hashes only `in_order`, because `by_member` has the same content.
 impl<M: Hash> Hash for SortedSet<M> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.in_order.hash(hasher);
@@ -76,7 +76,8 @@ impl<M: Clone + Ord> SortedSet<M> {
         self.in_order.last().map(|(score, member)| (*score, member))
     }
 
-    /// Returns the members whose scores, as times in ms, are at most `now_ms`, the lowest first.
+    /// Returns the members with scores up to `now_ms`, the lowest first, in a set whose scores are
+    /// times in ms.
     pub fn passed(&self, now_ms: u64) -> impl Iterator<Item = &M> {
         self.iter().take_while(move |(at_ms, _)| *at_ms <= now_ms).map(|(_, m)| m)
     }

@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-/// Size of the stack buffer in bytes: room for the longest member with a label, and for most names.
+/// The size of the stack buffer in bytes: enough for the longest member with a label, and for most
+/// names.
 const ROOM: usize = 320;
 
-/// Joins the parts into a single text. It allocates once if the text fits in [`ROOM`] bytes.
+/// Joins the parts into a single text. A text of at most [`ROOM`] bytes costs one allocation, a
+/// longer text two.
 pub(crate) fn joined(parts: &[&str]) -> Arc<str> {
     let mut room = [0; ROOM];
     let mut length = 0;

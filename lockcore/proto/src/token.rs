@@ -36,7 +36,8 @@ impl FencingToken {
         self.0
     }
 
-    /// Returns the token that is greater by `grants`, at most the greatest possible token.
+    /// Returns this token plus `grants`, for a later member of the same batch. The sum is capped at
+    /// the greatest possible token.
     pub(crate) fn plus(self, grants: usize) -> Self {
         Self((self.0 + grants as u64).min(LIMIT - 1))
     }
@@ -45,10 +46,10 @@ impl FencingToken {
 /// The value 0, for a hold without a token. Every resource that checks tokens refuses it.
 pub const NONE: FencingToken = FencingToken(0);
 
-/// Returns the next token: the time `now_us` in µs, or a greater number if needed to be above
-/// `previous` and above `seen_us`. `seen_us` is the latest time read from a server, in µs since the
-/// epoch. The greatest possible token has no successor, so a `previous` that great is ignored;
-/// tokens that follow the clock reach it in 250 years.
+/// Returns the token for a new grant: `now_us`, the time in µs since the epoch, or a greater number
+/// if `previous` or `seen_us` is not below it. `previous` is the last token, and `seen_us` is the
+/// latest time read from a server. A `previous` with no greater token is ignored; tokens that
+/// follow the clock reach that number in the year 2255.
 pub fn after(previous: Option<FencingToken>, seen_us: u64, now_us: u64) -> FencingToken {
     let previous = previous.map_or(0, FencingToken::get);
     let previous = if previous + 1 < LIMIT { previous } else { 0 };

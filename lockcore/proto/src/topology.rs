@@ -2,8 +2,8 @@
 
 use crate::name::LockName;
 
-/// The arrangement of a store's servers. It determines from which counter a lock's fencing token is
-/// drawn, and which locks share this counter.
+/// The arrangement of a store's servers. It determines from which counter the fencing tokens of a
+/// lock are drawn, and which other locks share the counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Topology {
     /// A single primary for all locks. Sentinels may replace it by another server.
@@ -12,8 +12,8 @@ pub enum Topology {
     /// A Redis Cluster. Each slot has a separate token counter, because a script reaches only the
     /// keys of a single slot.
     Cluster,
-    /// A primary of a quorum, with a token counter per epoch. New tokens follow the greatest token
-    /// that the node has seen, which may come from another primary, and never the server's clock.
+    /// A primary of a quorum, with a token counter per epoch. New tokens are above the greatest
+    /// token that the node has seen, perhaps from another primary. The server's clock is not used.
     Quorum,
 }
 
