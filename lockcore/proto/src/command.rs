@@ -14,15 +14,16 @@ use crate::member::Member;
 /// A command that a node sends to the server for one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Acquires the lock for members of a node, or queues the members. The server handles all
-    /// members in a single step, in this order.
+    /// Acquires the lock for members of a node. The server handles the members one after the other,
+    /// in a single step. A member that cannot be granted the lock is queued or refused.
     Acquire {
-        /// The members that acquire the lock, in order.
+        /// The members, in the order in which the server handles them.
         members: Vec<Member>,
         /// Whether members that cannot be granted at once are queued or refused.
         mode: Mode,
-        /// The maximum queue length: further members are refused as [`Full`](Acquired::Full).
-        /// Waiters of dead nodes are removed first.
+        /// The maximum number of waiters. A full queue is searched for waiters of dead nodes, at
+        /// most once a second. If it stays full, further members are refused as
+        /// [`Full`](Acquired::Full).
         queue_limit: u32,
     },
     /// Ends a hold, and grants the lock to the next waiters.
@@ -30,42 +31,42 @@ pub enum Command {
         /// The member whose hold ends.
         member: Member,
     },
-    /// Extends the lease of each of these holds of a node to its full length again.
+    /// Renews holds of a node: each lease runs again for its full length from now. An expired hold
+    /// is not revived.
     Renew {
         /// The members whose holds are renewed.
         members: Vec<Member>,
     },
-    /// Extends a hold's lease to its full length again and returns the fencing token. A node
-    /// confirms a granted lock before it hands the guard to the caller, if the lease may be nearly
-    /// over or the token is unknown.
+    /// Renews a hold and returns its fencing token. A node sends this command before it hands a
+    /// granted lock to the caller, if the lease may be nearly over or the token is unknown.
     Confirm {
         /// The member that holds the lock.
         member: Member,
     },
-    /// Lowers a hold's weight, as in a downgrade from a lock to a read. If the hold belongs to a
-    /// batch, it becomes the hold of the member that is served now, even if the weight stays the
-    /// same.
+    /// Lowers a hold's weight, as in a downgrade from a lock to a read. If a batch shares the hold,
+    /// the batch ends, and the hold belongs to the member `served` alone. This happens even if the
+    /// weight stays the same.
     Reduce {
-        /// The member under which the server stores the hold. For a batch this may be an earlier
-        /// member of the batch.
+        /// The member under which the server stores the hold. For a batch this is the first member,
+        /// even after its turn.
         member: Member,
-        /// The id of the member that is served now and keeps the hold; outside a batch, the id of
-        /// `member`.
+        /// The id of the member that uses the hold now and keeps it. Outside a batch it is the id
+        /// of `member`.
         served: u64,
         /// The new weight. A value above the present weight changes nothing.
         weight: NonZeroU32,
-        /// The ids of the batch members that have not been served yet, in order. They return to the
-        /// queue's front.
+        /// The ids of the batch members that still wait for their turn, in order. They return to
+        /// the queue's front.
         back: Vec<u64>,
     },
-    /// Extends the time until which the server believes the node's waiters alive, and returns the
-    /// state of each. Waiters without touches are skipped, and their locks are granted to others.
+    /// Extends the node's liveness deadline, and returns the state of each waiter. After the
+    /// deadline, the server removes the node's waiters and grants the lock to others.
     Touch {
         /// The waiting members of the node.
         members: Vec<Member>,
     },
-    /// Removes members of a node from the queue. A member that was granted the lock in the meantime
-    /// releases it.
+    /// Removes members of a node from the queue. A member that holds the lock by now releases it
+    /// instead.
     Leave {
         /// The members to remove.
         leaving: Vec<Leaving>,
@@ -78,9 +79,9 @@ pub enum Command {
     },
     /// Reads the holders and the queue for operators; changes neither.
     Inspect {
-        /// The number of waiters at the head of the queue that are left out of the reply.
+        /// The number of waiters to leave out of the reply, counted from the head of the queue.
         from: u32,
-        /// The maximum number of waiters in the reply, and likewise of holders.
+        /// The maximum number of waiters in the reply, and also the maximum number of holders.
         most: NonZeroU32,
     },
 }
@@ -89,13 +90,14 @@ impl Command {
     /// The command that reads all holders and the whole queue.
     pub const INSPECT: Self = Self::Inspect { from: 0, most: NonZeroU32::MAX };
 
-    /// Creates the command that lowers the weight of `member`'s hold to `weight`. The hold must not
-    /// belong to a batch.
+    /// Creates the command that lowers the weight of `member`'s hold to `weight`, for a hold
+    /// outside a batch.
     pub fn reduce(member: Member, weight: NonZeroU32) -> Self {
         Self::Reduce { served: member.number(), member, weight, back: Vec::new() }
     }
 
-    /// Returns the first member in the command. `None` if the command names no member, as an
+    /// Returns the first member that the command names. The reply contains this member, as proof
+    /// that it belongs to the command. `None` if the command names no member, for example an
     /// inspection.
     pub fn first(&self) -> Option<&Member> {
         match self {
@@ -111,8 +113,8 @@ impl Command {
         }
     }
 
-    /// Returns the holders whose leases a renewal or a confirmation extends; empty for all other
-    /// commands.
+    /// Returns the members whose leases the command extends, if it is a renewal or a confirmation.
+    /// Empty for all other commands.
     pub fn renews(&self) -> &[Member] {
         match self {
             Self::Renew { members } => members,
@@ -129,8 +131,8 @@ pub enum Answer {
     Acquired(Reply<Vec<Acquired>>),
     /// The reply to a release or a force release.
     Released(Reply<Released>),
-    /// The reply to a renewal, with an outcome per member, or to a confirmation or a reduction,
-    /// with a single outcome.
+    /// The reply to a renewal, a confirmation or a reduction. A renewal has an outcome per member,
+    /// in the command's order. The other two have a single outcome.
     Renewed(Reply<Vec<Renewed>>),
     /// The reply to a touch.
     Touched(Reply<Touched>),
@@ -141,8 +143,8 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Returns the holds of the calling node that the reply reports, including grants to other
-    /// members of this node.
+    /// Returns the calling node's holds in the reply. The command may have granted the lock to
+    /// waiters of this node that it does not name; their holds are included.
     pub fn grants(&self) -> &[Grant] {
         match self {
             Self::Acquired(reply) => &reply.grants,
@@ -154,8 +156,8 @@ impl Answer {
         }
     }
 
-    /// Returns the server's time when the command ran, µs since the epoch. `None` if the reply is a
-    /// short one, without the time.
+    /// Returns the server's time when the command ran, in µs since the epoch. `None` if the server
+    /// left the time out to shorten the reply.
     pub fn now_us(&self) -> Option<u64> {
         match self {
             Self::Acquired(reply) => reply.now_us,
@@ -167,8 +169,8 @@ impl Answer {
         }
     }
 
-    /// Returns the number of waiters that the command skipped, because their nodes were not
-    /// connected.
+    /// Returns the number of waiters that the command took out of the queue, because their nodes
+    /// were not connected.
     pub fn skipped(&self) -> u64 {
         match self {
             Self::Acquired(reply) => reply.skipped,
@@ -180,8 +182,8 @@ impl Answer {
         }
     }
 
-    /// Returns true if the command stopped at its work limit, so that the node must send a touch
-    /// immediately to continue.
+    /// Returns true if the command stopped at its work limit, although it could have granted more.
+    /// The node must then send a touch immediately, so that the server continues.
     pub fn more(&self) -> bool {
         match self {
             Self::Acquired(reply) => reply.more,
@@ -194,6 +196,6 @@ impl Answer {
     }
 }
 
-/// One reply per command, in the order of the commands. A command is answered with an error if its
-/// lock keys hold another program's data; the other commands are not affected.
+/// The results of several commands, in the order of the commands. A command has an error if a Redis
+/// key of its lock contains data of another program. The other commands are not affected.
 pub type Answers = SmallVec<[Result<Answer, StoreError>; 1]>;

@@ -5,13 +5,13 @@ use std::fmt;
 
 use crate::error::ConfigError;
 
-/// A lock's weight: all of a name. It is 2^30, so that every sum of weights is an exact number in
-/// Lua.
+/// The weight of a demand for the whole name, 2^30. Sums of weights are exact in Lua, where numbers
+/// are doubles.
 pub const ALL: u32 = 1 << 30;
 
 /// How much of a name a request acquires: everything, a read, or permits. All demands for a name
-/// share one queue. The demand at the queue's head is granted as soon as the weights of all present
-/// holds, plus its own weight, do not exceed its limit.
+/// share one queue, and each has a weight and a limit. The demand at the queue's head is granted as
+/// soon as its weight plus the weights of all present holds is at most its limit.
 ///
 /// | demand | weight | limit | beside it |
 /// |---|---|---|---|
@@ -35,9 +35,9 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// A lock: the whole name, so that no other demand is granted beside it.
+    /// A demand for the whole name, as an exclusive lock: nothing else is granted at the same time.
     pub const EXCLUSIVE: Self = Self { weight: ALL, limit: ALL };
-    /// A read: any number of reads and permits may be held beside it, but no lock.
+    /// A demand to read: other reads and permits may be granted at the same time, but no lock.
     pub const READ: Self = Self { weight: 1, limit: ALL };
 
     /// Creates a demand for `count` permits of a name with `limit` permits in total.
@@ -58,8 +58,8 @@ impl Demand {
         self.weight.into()
     }
 
-    /// Returns the maximum total weight of all holds at which this demand is granted, itself
-    /// included.
+    /// Returns the maximum total weight of all holds after the grant of this demand, with its own
+    /// weight included.
     pub fn limit(self) -> u64 {
         self.limit.into()
     }
@@ -96,7 +96,8 @@ impl Demand {
         }
     }
 
-    /// Returns the demand as it is written in a member's text: `r`, `w` or `<weight>/<limit>`.
+    /// Returns the demand part of a member's text: `r` for a read, `w` for a lock,
+    /// `<weight>/<limit>` for permits.
     pub(crate) fn text(self) -> Cow<'static, str> {
         match self {
             Self::READ => "r".into(),

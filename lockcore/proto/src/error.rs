@@ -15,7 +15,8 @@ pub enum LockErrorKind {
     Timeout,
     /// Too many requests wait. The lock's queue has reached `queue_limit`, or all queues of this
     /// `Locks` together have reached `max_waiting`. An attempt that does not wait also gets this
-    /// error if this `Locks` had too many other requests to send it within the `request_timeout`.
+    /// error if this `Locks` has so many other requests under way that the `request_timeout` passes
+    /// before the attempt is sent.
     QueueFull,
     /// The estimated wait exceeds the request's limit. The estimate is based on the queue length
     /// and on past hold times. Only requests with early refusal receive this error.
@@ -27,9 +28,12 @@ pub enum LockErrorKind {
     /// `request_timeout`, for the request's `store_wait` or longer. If the caller's wait is shorter
     /// and ends first, the error is a [`Timeout`](Self::Timeout).
     ///
-    /// This is also the error if the server is loading its data, if too few replicas acknowledged
-    /// the grant for `require_replicas`, if the grant was not on the disk in time for
-    /// `require_fsync`, or if the request has lost its queue position 4 095 times.
+    /// This is also the error in these cases:
+    ///
+    /// - The server is loading its data.
+    /// - Too few replicas acknowledged the grant for `require_replicas`.
+    /// - The grant was not on the disk in time for `require_fsync`.
+    /// - The request has lost its queue position 4 095 times, and its id cannot count more.
     Unavailable,
     /// The server refuses writes, because it is a replica, has too few replicas, or cannot save to
     /// disk.
@@ -43,10 +47,12 @@ pub enum LockErrorKind {
     WrongType,
     /// The server, or this kind of `Locks`, does not support the request.
     ///
-    /// A server is refused if it is too old, if it is in a mode that the URL does not name, such as
-    /// Redis Cluster, or if it is a quorum primary with replicas. With `redisson_peers` there are
-    /// no reads, permits, downgrades, surveys and no `KeepNewest`. On a quorum there are no
-    /// permits, downgrades and no `KeepNewest`. A foreign name requires `redisson_peers`.
+    /// - A server is refused if it is too old, if it is in a mode that the URL does not name, such
+    ///   as Redis Cluster, or if it is a quorum primary with replicas.
+    /// - With `redisson_peers` there are no reads, permits, downgrades, surveys and no
+    ///   `KeepNewest`.
+    /// - On a quorum there are no permits, downgrades and no `KeepNewest`.
+    /// - Foreign names require `redisson_peers`.
     Unsupported,
     /// The hold ended before it was released. Its lease expired, it reached `max_hold`, it was
     /// force-released or leaked, the `Locks` was shut down, or the server no longer has it.
@@ -114,8 +120,8 @@ impl StoreError {
         Self { kind: LockErrorKind::Unavailable, detail: detail.into(), may_have_run: true }
     }
 
-    /// Returns true if the error may pass without intervention, so that a waiter keeps waiting
-    /// instead of failing.
+    /// Returns true if the error may end by itself, without action by a person. A waiter then keeps
+    /// waiting; after any other error it fails.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, LockErrorKind::Unavailable | LockErrorKind::ReadOnly)
     }

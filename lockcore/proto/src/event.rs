@@ -13,14 +13,14 @@ pub enum Event {
     Granted {
         /// The fencing token shared by all these holds.
         token: FencingToken,
-        /// The id of each granted member, with the milliseconds until its hold expires unless
+        /// The id of each granted member, and the milliseconds until its hold expires unless
         /// renewed.
         grants: Vec<(u64, u64)>,
     },
     /// Waiting members of the node were granted a single hold as a batch. The node serves them in
     /// order, one after the other.
     GrantedBatch {
-        /// The first member's fencing token. Each later member has the next number.
+        /// The first member's fencing token. The token of each later member is greater by 1.
         token: FencingToken,
         /// Milliseconds until the hold expires, unless it is renewed.
         left_ms: u64,
@@ -38,7 +38,8 @@ pub enum Event {
         /// The ids of the members that were removed.
         numbers: Vec<u64>,
     },
-    /// The lock of a waiting member may be free, so the node queries the server at once.
+    /// Another program reports that the lock of a waiting member may be free. The node then asks
+    /// the server at once.
     Poked {
         /// The id of the waiting member.
         number: u64,
@@ -88,9 +89,9 @@ impl Link {
         Self::Down { kind: LockErrorKind::Unavailable, reason: reason.into() }
     }
 
-    /// Returns the error for a command that cannot be sent, or `None` if the connection is usable.
-    /// A lasting error, such as a wrong password, is reported as `Unavailable`, because the next
-    /// attempt to connect may succeed.
+    /// Returns the error for a command that cannot be sent now; `None` if the connection is usable.
+    /// A lasting error, such as a wrong password, becomes `Unavailable`, because the next attempt
+    /// to connect may succeed.
     pub fn why_down(&self) -> Option<StoreError> {
         let Self::Down { kind, reason } = self else { return None };
         let error = StoreError::refused(*kind, Arc::clone(reason));

@@ -153,12 +153,13 @@ pub use topology::Topology;
 pub const PATIENCE_MS: u64 = 15_000;
 /// How long a tombstone refuses late copies of an acquire, in ms.
 pub const TOMBSTONE_MS: u64 = 60_000;
-/// The divisor of the lease for the claim, the short lease of a handed-off hold.
+/// A claim, the short lease of a handed-off hold, is the full lease divided by this number, within
+/// the minimum and the maximum below.
 const CLAIMS_PER_LEASE: u64 = 3;
-/// The minimum claim in ms, unless the lease itself is shorter.
+/// The minimum claim in ms. If the lease is shorter, the claim is the whole lease.
 const MIN_CLAIM_MS: u64 = 2_000;
-/// The maximum claim in ms. A process that freezes right after a hand-off delays the other waiters
-/// by at most this time.
+/// The maximum claim in ms. If a process freezes right after it was handed the lock, the other
+/// waiters are delayed by at most this time.
 const MAX_CLAIM_MS: u64 = 10_000;
 
 /// Returns the claim in ms: the short lease of a handed-off hold, until the first renewal extends

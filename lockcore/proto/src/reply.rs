@@ -12,8 +12,8 @@ pub const MAX_ACQUIRES: usize = 64;
 /// The maximum number of holds in a renewal, so that a renewal blocks the server for a millisecond
 /// at most.
 pub const MAX_RENEWALS: usize = 128;
-/// The maximum number of locks touched by one script call, so that the call does not block the
-/// server for long.
+/// The maximum number of locks whose touches are sent in one script call, so that the call does not
+/// block the server for long.
 pub const MAX_LINES: usize = 64;
 
 /// Whether an acquire waits in the queue if the lock is busy.
@@ -28,21 +28,22 @@ pub enum Mode {
 /// A reply: a command's outcome, and what every command reports besides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply<T> {
-    /// The command's outcome, by its kind.
+    /// The command's outcome, for example [`Released`].
     pub outcome: T,
-    /// Holds of the calling node that this command granted, renewed or reduced, or whose members
-    /// acquired again. If the node holds the lock exclusively, that hold is always included. The
-    /// node's permits are not, because there may be thousands.
+    /// The calling node's holds that the command granted, confirmed or reduced, and the holds that
+    /// members of an acquire or a touch already had. A layout may also report another hold of the
+    /// node.
     pub grants: Vec<Grant>,
-    /// Milliseconds until the first hold of this lock expires: at least 1, or 0 if nobody holds the
-    /// lock. `None` in a short reply, which is sent when nobody waits or when leases were renewed.
+    /// Milliseconds until the first lease of this lock ends: at least 1, or 0 if nobody holds the
+    /// lock. `None` if the server left it out to shorten the reply.
     pub first_end_ms: Option<u64>,
-    /// The server's time when the command ran, µs since the epoch. `None` in a short reply.
+    /// The server's time when the command ran, in µs since the epoch. `None` if the server left it
+    /// out to shorten the reply.
     pub now_us: Option<u64>,
     /// The number of waiters that the command skipped because their nodes are not connected.
     pub skipped: u64,
-    /// True if the command stopped at its work limit. The node sends a touch immediately, to
-    /// continue.
+    /// True if the command stopped at its work limit, although it could have granted more. The node
+    /// then sends a touch immediately, so that the server continues.
     pub more: bool,
 }
 
@@ -107,18 +108,19 @@ pub enum Acquired {
         /// The number of members ahead in the queue; 0 for the next member to be granted the lock.
         position: u64,
     },
-    /// The lock is busy, and [`Mode::Try`] does not queue.
+    /// The lock is busy, and the member was not queued because of [`Mode::Try`].
     Busy,
     /// The member was not queued, because the queue has reached the `queue_limit` of the acquire.
     Full {
         /// The number of members in the queue.
         waiting: u64,
     },
-    /// The member was refused, because its node gave it up earlier and a tombstone marks it, or
-    /// because a newer member has superseded it.
+    /// The member was refused, because it has a tombstone, or because a newer member with
+    /// `KeepNewest` waits or holds. A tombstone shows that the node has given the member up, or
+    /// that a newer member has superseded it.
     Refused,
-    /// The fast path could not acquire the lock, for example because others wait. The node must
-    /// send the acquire again as a script.
+    /// The fast path could not acquire the lock, for example because the lock is busy. The node
+    /// must send the acquire again as a script.
     NotServed {
         /// True if the member may hold the lock nonetheless, but without a usable token.
         may_hold: bool,
@@ -134,7 +136,7 @@ pub enum Released {
     NotHeld,
 }
 
-/// The outcome of a renewal, confirmation or reduction for a hold.
+/// The outcome of a renewal, a confirmation or a reduction for one hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
     /// The hold exists, and the command took effect.
@@ -175,14 +177,15 @@ pub struct Leaving {
     /// True if a copy of the member's acquire may still arrive later. The server then stores a
     /// tombstone, which refuses the copy.
     pub ambiguous: bool,
-    /// True if the member was served in a batch whose other members keep the hold. The command then
-    /// removes it only from the batch. It never ends a hold, because after a downgrade another
+    /// True if the member was served in a batch, and other members keep the hold. The command then
+    /// removes the member from the batch, and never ends a hold: after a downgrade, another
     /// member's hold may be stored under this member's name.
     pub served: bool,
 }
 
 impl Leaving {
-    /// Creates the entry for a member that gives up its queue position or its hold.
+    /// Creates the entry for a member that gives up its queue position or its hold. `served` is
+    /// false.
     pub fn new(member: Member, ambiguous: bool) -> Self {
         Self { member, ambiguous, served: false }
     }
@@ -213,9 +216,9 @@ pub struct HoldView {
 pub struct Inspection {
     /// The holds, ordered by the time at which their leases expire.
     pub holds: Vec<HoldView>,
-    /// The waiters in the order in which they are served, each with a deadline in ms since the
-    /// epoch, by the server's clock. Until then the server believes the waiter's node alive. Batch
-    /// members that have not been served come first; their deadline is the lease's end.
+    /// The waiters in the order in which they are served, each with the liveness deadline of its
+    /// node, in ms since the epoch by the server's clock. Batch members that wait for their turn
+    /// come first; their deadline is the end of the lease.
     pub waiters: Vec<(Party, u64)>,
     /// The number of holds, including holds left out of `holds` and shared holds whose leases have
     /// expired.
@@ -223,7 +226,7 @@ pub struct Inspection {
     /// The number of waiters, including waiters left out of `waiters`.
     pub waiting: u64,
     /// The last fencing token of this lock, if the server stores it. In the queue layout only
-    /// present reads have a stored token, which they share.
+    /// present shared holds have a stored token, which they share.
     pub token: Option<FencingToken>,
     /// The server's time, µs since the epoch.
     pub now_us: u64,
