@@ -21,18 +21,18 @@ use crate::wire::scripts::Script;
 use crate::wire::value::Value;
 use crate::{Answer, Answers, Command, Event, Topology};
 
-/// A feature that some layouts do not support.
+/// A feature of locks that some key layouts do not support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ability {
-    /// Reads and permits, and downgrades from a lock to a read.
+    /// Shared holds: reads and permits, and downgrades from a lock to a read.
     Parts,
     /// Waiters that leave the queue when a newer waiter is queued.
     KeepNewest,
-    /// Surveys, which search a store for locks.
+    /// Surveys, searches for all locks in a store.
     Survey,
 }
 
-/// The parts from which a layout creates the member for a new attempt.
+/// The properties of a new attempt, from which [`Layout::member`] creates the member.
 #[derive(Debug, Clone, Copy)]
 pub struct NewMember<'a> {
     /// The node that makes the attempt.
@@ -43,44 +43,46 @@ pub struct NewMember<'a> {
     pub lease_ms: u64,
     /// How much of the name is requested.
     pub demand: Demand,
-    /// Whether the member may be granted the lock in a batch, or waits only until a newer member is
-    /// queued. A layout without this feature ignores it.
+    /// How the member is served: alone, in a batch, or only until a newer member is queued. A
+    /// layout that supports only exclusive locks ignores this.
     pub service: Service,
     /// The label for people to read.
     pub label: &'a Label,
 }
 
-/// A command that the store sends without a script, because it is cheaper that way.
+/// A command that is sent as plain Redis commands instead of a script, because that costs less. It
+/// works only in the most frequent case; otherwise the script must run after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fast<'a> {
-    /// Acquires the lock if it is free. Otherwise the script must run.
+    /// Acquires the lock if it is free.
     Acquire(FreeAcquire<'a>),
-    /// Releases the lock if nobody waits for it. Otherwise the script must run.
+    /// Releases the lock if nobody waits for it.
     Release(FreeRelease<'a>),
 }
 
-/// The Redis ACL rules that a layout requires, in words for an error text.
+/// The Redis ACL rules that users of the layout need, as text for an error message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     /// The ACL rules for a lock's keys.
     pub keys: &'static str,
-    /// The ACL rules for the channels.
+    /// The ACL rules for the channels on which nodes receive messages.
     pub channels: &'static str,
 }
 
 /// A key layout: how locks are stored in Redis, and which commands and scripts serve them.
 pub trait Layout: fmt::Debug + Send + Sync {
-    /// Returns the marker, the first two characters of each member's text. Each layout has a
-    /// different marker, so locks of the same name in two layouts are different locks.
+    /// Returns the marker: the first two characters of each member's text, different for each
+    /// layout. An in-memory store uses it to keep apart the locks of
+    /// the same name in different layouts.
     fn marker(&self) -> &'static str;
 
-    /// Returns the reason why the layout does not support a feature, for people to read; `None` if
-    /// it does.
+    /// Returns why the layout does not support a feature, as a text for people; `None` if the
+    /// layout supports it.
     fn refuses(&self, _ability: Ability) -> Option<&'static str> {
         None
     }
 
-    /// Returns true if the layout accepts lock names that other programs use.
+    /// Returns true if the layout accepts foreign names: lock names as other programs spell them.
     fn has_foreign_names(&self) -> bool {
         false
     }
@@ -89,18 +91,18 @@ pub trait Layout: fmt::Debug + Send + Sync {
     /// the demand and the service.
     fn member(&self, new: NewMember<'_>) -> Member;
 
-    /// Returns the state of a lock that nobody holds, for an in-memory store.
+    /// Creates the state of a lock that nobody holds, for an in-memory store.
     fn state(&self) -> Box<dyn Decide>;
 
-    /// Returns the scripts that the store loads on each server when it connects. All other scripts
-    /// are rare, so their source is sent with the first call.
+    /// Returns the frequently used scripts, for the store to load on each server when it connects.
+    /// The source of any other script is sent with its first call.
     fn usual_scripts(&self, topology: Topology) -> Vec<&'static Script>;
 
-    /// Returns true if a single script call can run several commands of this kind, as all renewals
-    /// or all touches, for several locks.
+    /// Returns true if one script call can run several commands of this kind, each on another lock.
+    /// The node considers this only for renewals and touches.
     fn goes_together(&self, command: &Command) -> bool;
 
-    /// Writes the script call for these commands into `to`. Returns `None` if the layout has no
+    /// Writes one script call for all the commands into `to`. Returns `None` if the layout has no
     /// script for them.
     fn write(
         &self,
@@ -134,46 +136,46 @@ pub trait Layout: fmt::Debug + Send + Sync {
         answer: &Value<'_>,
     ) -> Result<Answers, StoreError>;
 
-    /// Returns the form of this command without a script; `None` if the script must run.
+    /// Returns the command in the form of plain Redis commands; `None` if it needs a script.
     fn fast<'a>(&self, _lock: &'a LockName, _command: &'a Command) -> Option<Fast<'a>> {
         None
     }
 
-    /// Returns true if [`fast`](Self::fast) has a form for acquires of this member.
+    /// Returns true if [`fast`](Self::fast) has plain Redis commands for an acquire of this member.
     fn has_fast_acquire(&self, _member: &Member) -> bool {
         false
     }
 
-    /// Returns the script that tests every right required by the other scripts, and the keys for
-    /// it. The keys belong to the lock `probe`, which is not changed.
+    /// Returns the script that tries every Redis command of the other scripts, to find missing ACL
+    /// rights, and the keys for this script. `probe` is an otherwise unused lock name for the keys.
     fn preflight(&self, probe: &LockName, context: Context<'_>) -> (&'static Script, Vec<String>);
 
     /// Returns the Redis ACL rules that the layout requires, in words.
     fn rights(&self) -> Rights;
 
-    /// Returns the ACL rule that permits keys like `key`, a key of the lock `probe`, for all locks
-    /// of the namespace.
+    /// Returns the ACL rule to add if the user lacks the right to `key`, a key of the lock `probe`.
+    /// The rule permits this kind of key for all locks of the namespace.
     fn key_rule(&self, key: &str, probe: &LockName, namespace: &str) -> String;
 
-    /// Returns the ACL rule for a channel that is special to the layout; `None` for the channels on
-    /// which a node receives its messages.
+    /// Returns the ACL rule to add if the user lacks the right to `channel`. `None` for the
+    /// channels on which nodes receive their messages.
     fn channel_rule(&self, _channel: &str) -> Option<String> {
         None
     }
 
-    /// Returns a text for people about a key that contains data of another program. `which` is the
+    /// Describes, for people, a key of a lock that contains data of another program. `which` is the
     /// key's name in the scripts, and `type_of` is the Redis type of the data. `None` if the layout
     /// has no such key.
     fn foreign_key(&self, which: &str, type_of: &str) -> Option<String>;
 
-    /// Returns the pattern of further channels on which other programs wake waiters of this node,
-    /// and the ACL rule for it in words. `None` if the layout has no such channels.
+    /// Returns a pattern of further channels to subscribe to, on which other programs wake waiters
+    /// of this node, and the ACL rule for it in words. `None` if the layout has no such channels.
     fn pattern(&self, _node: &NodeId) -> Option<(String, &'static str)> {
         None
     }
 
     /// Returns the waiter of this node that a message on `channel` wakes, if the channel matches
-    /// [`pattern`](Self::pattern). `None` if it names no member of this node.
+    /// [`pattern`](Self::pattern). `None` if the channel's name contains no member of this node.
     fn called(&self, _channel: &str, _node: &NodeId) -> Option<Member> {
         None
     }
@@ -189,10 +191,11 @@ pub struct Circumstances<'a> {
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The store's time, in µs since the epoch.
     pub now_us: u64,
-    /// The number of the last token, if all locks of the store share a token counter.
+    /// The last number drawn from the token counter, if all locks of the store share one; `None`
+    /// before the first. A layout with other counters ignores it.
     pub counter: &'a mut Option<u64>,
-    /// The token floor: the greatest token and server time that the calling node has seen, in
-    /// µs since the epoch. New tokens are above it.
+    /// The token floor: the greatest among all tokens and server times, in µs since the epoch, that
+    /// the calling node has seen. New tokens are above it.
     pub floor_us: u64,
     /// The arrangement of the servers, which determines the rules for tokens.
     pub topology: Topology,
@@ -200,12 +203,13 @@ pub struct Circumstances<'a> {
     pub events: Vec<(NodeId, Event)>,
 }
 
-/// A lock's state in an in-memory store, with the rules of the layout.
+/// The state of a lock in an in-memory store, with the layout's rules for granting the lock.
 pub trait Decide: fmt::Debug + Send {
     /// Runs a command on this state, and returns the reply.
     fn step(&mut self, of: &mut Circumstances<'_>, command: &Command) -> Answer;
 
-    /// Returns the reply to an acquire of `members` members as if the queue were full.
+    /// Returns the reply to an acquire of this many members as if the queue were full. For tests
+    /// that need this refusal.
     fn full(&mut self, of: &mut Circumstances<'_>, members: usize) -> Answer;
 
     /// Removes all keys and entries that have expired by `now_ms`, in ms since the epoch.

@@ -11,7 +11,8 @@ use crate::wire::scripts::{self, Script};
 use crate::wire::value::Value;
 use crate::{Answer, Answers, Command, Topology};
 
-/// The queue layout, as described in `docs/protocol.md`.
+/// The key layout of this crate, with locks, reads and permits of a name in one queue. It is
+/// described in `docs/protocol.md`.
 pub const QUEUE: &dyn Layout = &QueueLayout;
 
 /// The type of the queue layout [`QUEUE`].
@@ -125,8 +126,8 @@ impl Decide for QueueState {
     }
 }
 
-/// Runs `run` with a call for this context. Then copies the token counter and the messages of the
-/// call back into `of`.
+/// Runs a command: calls `run` with a [`Call`] for the values of `of`. Afterwards copies the call's
+/// token counter and messages back into `of`.
 fn with_call(of: &mut Circumstances<'_>, run: impl FnOnce(&mut Call<'_>) -> Answer) -> Answer {
     let mut call = Call::new(of.node, of.connected, of.now_us);
     // The counter starts at the time, as on a server, so the tokens are above those of an earlier
