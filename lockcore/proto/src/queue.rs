@@ -17,64 +17,70 @@ mod tests;
 pub use lock_key::{Held, LockKeyValue, Mark};
 pub(crate) use lock_key::{LOST_COUNTER, TOKEN_LIMIT};
 
-/// How long a lock key with a flag outlives the lease, in ms.
+/// How long a lock key with a flag outlives the holder's lease, in ms. So a command after the lease
+/// still sees from the flag that there are waiters or tombstones.
 pub const MARGIN_MS: u64 = 60_000;
-/// The queue's TTL after the last sign of life from a waiter's node, in ms; also the shortest TTL
-/// of a lock key with shared holds and waiters.
+/// How long the queue stays in Redis after the last sign of life from a waiter's node, in ms. While
+/// there are waiters and no exclusive holder, the lock key stays at least as long.
 pub(crate) const WAITING_TTL_MS: u64 = PATIENCE_MS + MARGIN_MS;
-/// With shared holds, the lock key's expiry is rounded up to a multiple of this many ms, so that it
-/// is rarely written.
+/// The expiry of a lock key with shared holds is rounded up to a multiple of this many ms. So most
+/// commands need not write it again.
 pub(crate) const ROUND_MS: u64 = 30_000;
-/// A newly queued member renews its node's liveness deadline if fewer ms than this are left.
+/// A command that queues a member extends the liveness deadline of the member's node if less than
+/// this time is left, in ms.
 pub(crate) const FRESH_MS: u64 = 10_000;
-/// How long a node's skipped members are kept after the last skip, in ms.
+/// How long the server remembers the waiters of a node that were set aside, in ms. The time begins
+/// again when another waiter is set aside.
 pub(crate) const ASIDE_MS: u64 = 15_000;
-/// A member that returns to the queue's front gets a score lower than the head's by this number, so
-/// that no waiter can be in between.
+/// When members return to the queue's front, their scores begin below the head's score by this
+/// number. It is much greater than a batch, so all of the members are in front of the head.
 pub(crate) const IN_FRONT: u64 = 1_000_000_000;
-/// The score of a member that returns to the front of an empty queue. It is below all scores of
-/// newly queued members.
+/// The first score of members that return to the front of an empty queue. It is below the score of
+/// any newly queued member, because those are above [`LOST_COUNTER`].
 pub(crate) const EMPTY_FRONT: u64 = 500_000_000_000_000;
-/// The minimum interval between two searches for dead waiters in a full queue, in ms.
+/// The minimum interval between two searches of a full queue for waiters of dead nodes, in ms.
 pub(crate) const SWEPT_MS: u64 = 1_000;
 
 /// Everything that a server stores for a lock, as in the Redis keys. All times are in ms since the
 /// epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct QueueState {
-    /// The lock key: the exclusive holder, or the weight of all shared holds. `None` if the lock is
-    /// free and nobody waits.
+    /// The value and expiry of the lock key. `None` if the key does not exist, because the lock is
+    /// free and has neither waiters nor tombstones.
     pub lock_key: Option<LockKeyValue>,
     /// The waiting members, ordered by score.
     pub queue: SortedSet<Member>,
-    /// The time when the queue expires, unless a waiter's node shows a sign of life.
+    /// The time when the queue expires, unless a waiter's node shows a sign of life. `None` if the
+    /// queue is empty.
     pub queue_ends_ms: Option<u64>,
-    /// The liveness deadline of each node. Until then its waiters are assumed alive.
+    /// The liveness deadline of each node, by node id. Until then the server believes the node's
+    /// waiters alive.
     pub patience: BTreeMap<Box<str>, u64>,
-    /// The time until which a full queue is not searched again for dead waiters.
+    /// The time until which a full queue is not searched again for waiters of dead nodes. `None` if
+    /// it may be searched now.
     pub swept_until_ms: Option<u64>,
-    /// The skipped members of each node, by node id.
+    /// The waiters of each node that were set aside, by node id.
     pub aside: BTreeMap<Box<str>, SetAside>,
     /// The members with shared holds, ordered by the time when their leases end. An expired hold
-    /// counts until it is removed, because nothing else was granted instead.
+    /// keeps its weight until a command removes it.
     pub holds: SortedSet<Member>,
-    /// The present weight of each shared hold that was reduced, for example by a downgrade.
+    /// The present weight of each shared hold whose weight was reduced, for example by a downgrade.
     pub reduced: BTreeMap<Member, u64>,
-    /// The time when the keys of the shared holds and of the reduced weights expire.
+    /// The time when Redis removes `holds` and `reduced`. `None` if both are empty.
     pub holds_end_ms: Option<u64>,
     /// Tombstones: members that must not be granted the lock any more, ordered by the time when the
     /// tombstone expires.
     pub tombstones: SortedSet<Member>,
 }
 
-/// The waiters of a node that were taken out of the queue without an answer, because the node was
-/// not connected or the hold of its batch ended without a release. A touch by the node puts them
-/// back at their old scores, or scores at the queue's front for a batch.
+/// The waiters of a node that the server took out of the queue without an answer. Either the node
+/// was not connected, or the hold of their batch ended without a release. The node's next touch
+/// puts them back, with their old scores or, after a batch, at the queue's front.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SetAside {
-    /// The skipped members, ordered by score.
+    /// The waiters, ordered by the score with which they return.
     pub members: SortedSet<Member>,
-    /// The time when the skipped members are forgotten unless they return, in ms since the epoch.
+    /// The time when the waiters are forgotten unless they return, in ms since the epoch.
     pub ends_ms: u64,
 }
 
@@ -87,7 +93,7 @@ pub enum Message {
         node: NodeId,
         /// The fencing token shared by the holds in `grants`.
         token: FencingToken,
-        /// The id of each granted member, with the milliseconds until its hold expires unless
+        /// The id of each granted member, and the milliseconds until its hold expires unless
         /// renewed.
         grants: Vec<(u64, u64)>,
     },
@@ -96,7 +102,7 @@ pub enum Message {
     Batch {
         /// The node that receives the message.
         node: NodeId,
-        /// The first member's fencing token. Each later member has the next number.
+        /// The first member's fencing token. The token of each later member is greater by 1.
         token: FencingToken,
         /// Milliseconds until the batch's hold expires, unless it is renewed.
         left_ms: u64,
@@ -141,11 +147,12 @@ impl Message {
 pub struct Bounds {
     /// The maximum number of members to grant the lock.
     pub granted: usize,
-    /// The maximum number of queued members to examine.
+    /// The maximum number of waiters to examine, from the head of the queue.
     pub looked_at: usize,
-    /// The maximum number of expired holds to remove, and likewise of tombstones.
+    /// The maximum number of expired holds to remove, and also the maximum number of old
+    /// tombstones.
     pub reclaimed: usize,
-    /// The maximum number of tombstones kept after members were superseded.
+    /// The maximum number of tombstones that are kept when a command supersedes members.
     pub tombstones: usize,
 }
 
@@ -173,11 +180,11 @@ pub struct Call<'a> {
     /// The last number issued by the token counter, which all locks on a server share; `None` if
     /// the server has no counter yet.
     pub counter: Option<u64>,
-    /// The token floor: the greatest token or server time that the calling node has seen, in µs
-    /// since the epoch. New tokens are above it.
+    /// The token floor: the greatest among all tokens and server times, in µs since the epoch, that
+    /// the calling node has seen. New tokens are above it.
     pub floor_us: u64,
-    /// The latest time that the calling node has read from previous servers, in µs since the epoch;
-    /// 0 if there was none. Those servers may have granted holds that this server does not know.
+    /// The latest time that the calling node has read from servers before this one, in µs since the
+    /// epoch; 0 if there were none. They may have granted holds until then that are unknown here.
     pub elsewhere_us: u64,
     /// The arrangement of the servers, which determines the rules for tokens.
     pub topology: Topology,
@@ -185,17 +192,18 @@ pub struct Call<'a> {
     pub bounds: Bounds,
     /// The messages that the command sends, in order.
     pub messages: Vec<Message>,
-    /// The calling node's holds for the reply. Their token is set when the command ends.
+    /// The calling node's holds for the reply. Their tokens are set when the command ends.
     grants: Vec<Grant>,
     token: Option<FencingToken>,
     skipped: u64,
     more: bool,
-    /// True if there are tombstones to check.
+    /// Whether the lock has tombstones, so that they must be checked.
     has_tombstones: bool,
-    /// True if the command at most renews shared holds, so that the lock key's flag stays.
+    /// Whether the command at most renews shared holds. Such a command does not read the queue, so
+    /// it leaves the lock key's flag as it is.
     keeps_mark: bool,
-    /// The latest expiry of anything that the command has written, in ms since the epoch; 0 if
-    /// nothing.
+    /// The latest time when anything written by the command expires, in ms since the epoch; 0 if
+    /// nothing was written. The keys of shared holds must exist until then.
     latest_ms: u64,
 }
 
@@ -245,8 +253,9 @@ impl<'a> Call<'a> {
         self.grants.iter().any(|grant| grant.serves(member))
     }
 
-    /// Returns the holds for the reply. Their token is the one that the command has issued, or else
-    /// `shared`; without either, no hold is reported.
+    /// Takes the holds that were collected for the reply, and sets their token: the token issued by
+    /// this command, or else `shared`, the token of all shared holds. Without either, no hold is
+    /// reported.
     fn take_reported(&mut self, shared: Option<FencingToken>) -> Vec<Grant> {
         let mut grants = std::mem::take(&mut self.grants);
         match self.token.or(shared) {
@@ -256,7 +265,8 @@ impl<'a> Call<'a> {
         grants
     }
 
-    /// Issues the next token: the counter's next number, or a number above the token floor.
+    /// Issues the next token: the counter's next number, or a number above the token floor if the
+    /// counter is below it.
     fn issue(&mut self) -> FencingToken {
         self.issue_for(1)
     }
@@ -277,8 +287,8 @@ impl<'a> Call<'a> {
         token
     }
 
-    /// Returns the score for a newly queued member, from the token counter. It is above earlier
-    /// scores, but need not be above the tokens that the caller has seen.
+    /// Draws the score for a newly queued member from the token counter. Each score is above all
+    /// earlier scores, but unlike a token it may be below the token floor.
     fn score(&mut self) -> u64 {
         let next = self.counter.unwrap_or(0).saturating_add(1);
         if (LOST_COUNTER + 1..TOKEN_LIMIT).contains(&next) {
@@ -291,8 +301,8 @@ impl<'a> Call<'a> {
         score
     }
 
-    /// Records that something written expires at `until_ms`, so that the lock key and the holds are
-    /// kept longer.
+    /// Records that the command wrote something that expires at `until_ms`, in ms since the epoch.
+    /// At the end, `settle` makes the lock key and the keys of shared holds last longer than that.
     fn keep(&mut self, until_ms: u64) {
         self.latest_ms = self.latest_ms.max(until_ms);
     }
@@ -333,9 +343,9 @@ impl QueueState {
         }
     }
 
-    /// Runs an acquire as the fast path's transaction does: it sets the lock key if there is none,
-    /// and draws a token in any case. If the lock is busy or the token is unusable, the reply is
-    /// `NotServed`.
+    /// Runs an acquire like the fast path, in plain Redis commands: sets the lock key if there is
+    /// none, and draws a token in any case. The reply is `NotServed` if the lock is busy, or if the
+    /// token is unusable.
     pub fn step_fast(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         self.expire(call.now_ms());
         let drawn = call.counter.unwrap_or(0).saturating_add(1);

@@ -11,9 +11,10 @@ use crate::{PATIENCE_MS, Reply, claim_ms};
 /// How a walk over the queue ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advanced {
-    /// The walk reached the queue's end, so no connected member is left in it.
+    /// Every waiter was granted the lock, skipped, or removed, so the queue is empty.
     End,
-    /// A member is left that must wait until more weight is free.
+    /// The walk ended before the queue's end: a member does not fit, everything is granted, or the
+    /// command has reached its work limit.
     Stopped,
 }
 
@@ -22,14 +23,15 @@ enum Fate {
     Dropped,
     Skipped,
     Granted,
-    /// The walk ends before this member. `more` is true if the limit for one command was reached.
+    /// The walk ends before this member. `more` is true if the command has reached its work limit.
     Stops {
         more: bool,
     },
 }
 
 impl QueueState {
-    /// If there are waiters, removes expired holds and grants the free weight.
+    /// Removes expired shared holds, then grants the lock to the waiters at the head of the queue.
+    /// Does nothing during an exclusive hold or without waiters. Most commands end with this.
     pub(super) fn hand_on(&mut self, call: &mut Call<'_>) {
         // Without waiters, expired holds may stay, because the next request that does not fit
         // checks them.
@@ -49,10 +51,9 @@ impl QueueState {
         }
     }
 
-    /// Walks over the queue from the head, and grants the lock as long as the demand fits. A head
-    /// that does not fit stops the walk, because otherwise small requests would starve large ones.
-    /// Members of nodes that are not connected are taken out of the queue, so that they are
-    /// examined only once.
+    /// Walks over the queue from the head, and grants the lock until a demand does not fit. Smaller
+    /// demands behind it must wait too, because otherwise they could delay it forever. Members are
+    /// skipped if their nodes are not connected, and removed if their nodes are dead.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
         let mut connected: Vec<(Member, bool)> = Vec::new();
         let mut granted: Vec<(Member, u64)> = Vec::new();
@@ -153,8 +154,8 @@ impl QueueState {
         is_connected
     }
 
-    /// Returns true if the member's node is believed alive. The calling node is alive, as this very
-    /// command shows.
+    /// Returns true if the member's node is believed alive: before its liveness deadline, or if it
+    /// sent this command.
     fn is_patient(&self, call: &Call<'_>, member: &Member) -> bool {
         member.node() == call.node.as_str() || self.patience.contains_key(member.node())
     }
@@ -210,8 +211,9 @@ impl QueueState {
         }
     }
 
-    /// Grants the lock to a member for `left_ms` milliseconds. `batch` and `mark` are used for an
-    /// exclusive hold.
+    /// Grants the lock to a member for `left_ms` milliseconds. `batch` and `mark` apply only to an
+    /// exclusive hold: the ids of the batch members, empty outside a batch, and the lock key's
+    /// flag.
     pub(super) fn grant(
         &mut self,
         call: &mut Call<'_>,
@@ -253,8 +255,9 @@ impl QueueState {
         true
     }
 
-    /// Returns the members with these ids, with scores in front of all waiters, unless they have
-    /// tombstones. They were at the head before the batch was granted under the member `name`.
+    /// Returns the members of an ended batch with these ids, with scores in front of all waiters,
+    /// because the batch was granted at the queue's head. The hold was stored under the member
+    /// `name`. Members with tombstones are left out.
     fn in_front(&self, call: &Call<'_>, name: &Member, numbers: &[u64]) -> Vec<(u64, Member)> {
         let front = self.queue.lowest().map_or(EMPTY_FRONT, |(at, _)| at.saturating_sub(IN_FRONT));
         let members = numbers.iter().map(|number| name.renumbered(*number));
@@ -263,7 +266,7 @@ impl QueueState {
         (front..).zip(members.filter(|member| !is_buried(member))).collect()
     }
 
-    /// Puts batch members back at the queue's front.
+    /// Puts members of an ended batch, whose turn had not come, back at the queue's front.
     pub(super) fn put_back(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
         for (score, member) in self.in_front(call, name, numbers) {
             self.queue.set(&member, score);
@@ -271,8 +274,8 @@ impl QueueState {
         }
     }
 
-    /// Sets a batch's members aside after its hold has ended without a release, because the server
-    /// does not know which of them still wait. A member that is touched returns to the queue's
+    /// Sets the members of a batch aside after its hold has expired or was force-released, because
+    /// the server does not know who was served. A member that is touched returns to the queue's
     /// front.
     pub(super) fn put_aside(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
         if numbers.is_empty() || !self.is_patient(call, name) {
@@ -294,7 +297,7 @@ impl QueueState {
         self.queue.remove(member) || was_aside
     }
 
-    /// Adds a member at the queue's tail.
+    /// Adds a member of the calling node at the queue's tail.
     pub(super) fn enqueue(&mut self, call: &mut Call<'_>, member: &Member) {
         let is_first = self.queue.is_empty();
         let score = call.score();
@@ -304,7 +307,8 @@ impl QueueState {
         }
     }
 
-    /// Renews the calling node's liveness deadline if little time is left. Returns true if it did.
+    /// Extends the calling node's liveness deadline if less than [`FRESH_MS`] is left. Returns true
+    /// if it did.
     pub(super) fn raise_low(&mut self, call: &Call<'_>) -> bool {
         let until_ms = self.patience.get(call.node.as_str()).copied().unwrap_or(0);
         let is_low = until_ms < call.now_ms() + FRESH_MS;
@@ -314,14 +318,14 @@ impl QueueState {
         is_low
     }
 
-    /// Renews the calling node's liveness deadline, and the queue's expiry.
+    /// Extends the calling node's liveness deadline and the queue's expiry.
     pub(super) fn raise(&mut self, call: &Call<'_>) {
         self.patience.insert(call.node.as_str().into(), call.now_ms() + PATIENCE_MS);
         self.queue_ends_ms = Some(call.now_ms() + WAITING_TTL_MS);
     }
 
-    /// Removes members of dead nodes at the head of a full queue, up to the limit for one command.
-    /// `newcomers`, which this command has queued, stay.
+    /// Makes room in a full queue: removes waiters of dead nodes, among as many waiters at the head
+    /// as one command may examine. `newcomers`, the members queued by this command, stay.
     pub(super) fn sweep(&mut self, call: &Call<'_>, newcomers: &[&Member]) {
         let before = self.queue.iter().filter(|(_, member)| !newcomers.contains(member));
         let first = before.take(call.bounds.looked_at);
@@ -332,13 +336,15 @@ impl QueueState {
         }
     }
 
-    /// Finishes a command: sets the lock key, and returns the reply with this outcome.
+    /// Ends a command: updates the lock key's flag and expiry, and returns the reply with this
+    /// outcome.
     pub(super) fn reply<T>(&mut self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
         self.settle(call);
         self.answer(call, outcome)
     }
 
-    /// Returns the reply for a command, without a change of the lock key.
+    /// Returns the reply with this outcome. Unlike [`reply`](Self::reply), leaves the lock key as
+    /// it is.
     pub(super) fn answer<T>(&self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
         let now_ms = call.now_ms();
         let first_end_ms = match self.whole(now_ms) {

@@ -13,16 +13,15 @@ use crate::{
     TOMBSTONE_MS, Touched,
 };
 
-/// The progress of an acquire for several members.
+/// The state of an acquire while it handles the members one by one.
 struct Asking<'a> {
     mode: Mode,
     queue_limit: u32,
-    /// The outcomes of the members handled so far.
     outcomes: Vec<Acquired>,
     /// The members that this command has queued.
     newcomers: Vec<&'a Member>,
-    /// How the walk over the queue ended; `None` before it. It runs once per command, as does the
-    /// removal of expired holds.
+    /// How the walk over the queue ended; `None` before the walk. The walk and the removal of
+    /// expired holds run once per command, because nothing becomes free within it.
     advanced: Option<Advanced>,
 }
 
@@ -148,7 +147,7 @@ impl QueueState {
         Acquired::Granted
     }
 
-    /// Issues a new token for the shared holds if their token was lost.
+    /// Issues a new token for the shared holds if the lock key contains none, because it was lost.
     fn ensure_shared_token(&mut self, call: &mut Call<'_>) {
         if self.shared_token().is_none() {
             let token = call.issue();
@@ -156,8 +155,8 @@ impl QueueState {
         }
     }
 
-    /// Adds the exclusive hold to the reply, with new tokens, because the first ones are not
-    /// stored.
+    /// Adds the exclusive hold to the reply, with a new token for each of its members: the lock key
+    /// does not contain their first tokens.
     fn report_whole(&self, call: &mut Call<'_>, left_ms: u64) {
         if let Some((holder, _)) = self.whole(call.now_ms()) {
             call.issue_for(self.batch().len());
@@ -165,8 +164,8 @@ impl QueueState {
         }
     }
 
-    /// Queues a member that was not granted the lock, or refuses it. The position is filled in at
-    /// the command's end.
+    /// Queues a member that cannot be granted the lock, or refuses it. The position in the outcome
+    /// is 0 until `fill_positions` sets it.
     fn wait<'a>(
         &mut self,
         call: &mut Call<'_>,
@@ -203,8 +202,8 @@ impl QueueState {
         Acquired::Queued { position: 0 }
     }
 
-    /// Returns the waiting members that a member with `KeepNewest` supersedes; empty for any other
-    /// member. `None` if one of them, or the holder, is newer.
+    /// Returns the waiters that `member` supersedes if it has `KeepNewest`; empty for any other
+    /// member. `None` if the holder or a waiter with `KeepNewest` is newer than `member`.
     fn older(&self, call: &Call<'_>, member: &Member) -> Option<Vec<Member>> {
         if !member.keeps_newest() {
             return Some(Vec::new());
@@ -223,9 +222,9 @@ impl QueueState {
         (!is_overtaken).then_some(others)
     }
 
-    /// Removes members from the queue in favour of a newer member. They get tombstones, because a
-    /// late copy of the acquire would queue them again, and then an older member would supersede a
-    /// newer one.
+    /// Removes the members `older` from the queue in favour of a newer member. They get tombstones:
+    /// otherwise a late copy of an acquire could queue one of them again, and it would supersede
+    /// the newer member.
     fn supersede(&mut self, call: &mut Call<'_>, older: &[Member]) {
         for member in older {
             self.queue.remove(member);
@@ -245,8 +244,8 @@ impl QueueState {
         }
     }
 
-    /// Removes the oldest tombstones if there are too many. Each superseded request leaves one, and
-    /// they are needed only for a few seconds.
+    /// Removes the oldest tombstones if there are too many. Each superseded member leaves a
+    /// tombstone, needed only for a few seconds.
     fn drop_oldest_tombstones(&mut self, bounds: Bounds) {
         let beyond = self.tombstones.len().saturating_sub(bounds.tombstones).min(bounds.reclaimed);
         let oldest: Vec<Member> =
@@ -256,12 +255,13 @@ impl QueueState {
         }
     }
 
-    /// Returns the number of members that wait within the holding batch: all but the first.
+    /// Returns the number of batch members that wait for their turn with the exclusive hold: all
+    /// but the first. 0 outside a batch.
     fn waiting_in_batch(&self) -> usize {
         self.batch().len().saturating_sub(1)
     }
 
-    /// Fills in the positions of the queued members, as they are at the command's end.
+    /// Sets the positions in the outcomes of the queued members, as they are at the command's end.
     fn fill_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
         let first = self.queue.len() - asking.newcomers.len();
         let others = self.waiting_in_batch();
@@ -277,15 +277,15 @@ impl QueueState {
         }
     }
 
-    /// Returns the reply to an acquire as if the queue were full. For tests.
+    /// Returns the reply to an acquire of this many members as if the queue were full. For tests.
     pub fn full(&mut self, call: &mut Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
         let waiting = (self.queue.len() + self.waiting_in_batch()) as u64;
         self.answer(call, vec![Acquired::Full { waiting }; members])
     }
 
-    /// Releases a hold. An expired shared hold can still be released, because nothing else was
-    /// granted instead.
+    /// Ends a hold, and grants the lock to the next waiters. An expired shared hold can still be
+    /// released, because it keeps its weight until it is removed.
     pub(super) fn release(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Released> {
         let mark = self.lock_key.as_ref().map(|lock_key| lock_key.mark);
         let is_whole = self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member);
@@ -315,8 +315,8 @@ impl QueueState {
         }
     }
 
-    /// Extends the holds of `members` to their full leases. It never revives an expired hold, and
-    /// grants nothing to waiters.
+    /// Extends the holds of `members` to their full leases. Expired holds are not revived, and
+    /// nothing is granted to waiters.
     pub(super) fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
         if let [member] = members
             && member.demand() == Demand::EXCLUSIVE
@@ -360,8 +360,8 @@ impl QueueState {
         Renewed::Held
     }
 
-    /// Renews the hold of a single lock, or of a read that was a lock before a downgrade. For such
-    /// a read the lock key is made to outlive the lease.
+    /// Renews a hold that began exclusive. If it has become a read by a downgrade, the keys of
+    /// shared holds are made to outlive the new lease.
     fn renew_lock(&mut self, call: &Call<'_>, member: &Member) -> Renewed {
         let now_ms = call.now_ms();
         let is_held = self.held_until(member, now_ms).is_some();
@@ -394,7 +394,7 @@ impl QueueState {
     }
 
     /// Lowers a hold's weight, ends its batch, and puts the members `back` at the queue's front. A
-    /// repeated request has the same reply and token.
+    /// repeated command has the same outcome.
     pub(super) fn reduce(
         &mut self,
         call: &mut Call<'_>,
@@ -450,7 +450,8 @@ impl QueueState {
         self.reply(call, vec![Renewed::Held])
     }
 
-    /// Keeps the calling node's waiters alive, and returns their states.
+    /// Extends the calling node's liveness deadline if any of the members waits, and returns their
+    /// states.
     pub(super) fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
         self.look(call);
         let members = members.iter().map(|member| self.touch_one(call, member)).collect();
@@ -556,7 +557,7 @@ impl QueueState {
         self.reply(call, outcome)
     }
 
-    /// Returns the holds and the queue for operators. It removes nothing but expired entries.
+    /// Returns the holds and the queue for operators; changes nothing.
     pub(super) fn inspect(&mut self, now_us: u64, from: u32, most: NonZeroU32) -> Inspection {
         let (from, most) = (from as usize, most.get() as usize);
         let now_ms = now_us / 1_000;
@@ -599,7 +600,7 @@ impl QueueState {
         }
     }
 
-    /// Returns the reply for a short path that reads only the lock key.
+    /// Returns the reply of a command that had to read nothing but the lock key.
     fn short<T>(&mut self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
         let now_ms = call.now_ms();
         Reply {
@@ -613,7 +614,7 @@ impl QueueState {
     }
 }
 
-/// Groups the ids of members by node, in the order of the first member of each.
+/// Groups the ids of members by node. Nodes are in the order of their first members.
 fn by_node(members: &[Member]) -> Vec<(NodeId, Vec<u64>)> {
     let mut by_node: Vec<(NodeId, Vec<u64>)> = Vec::new();
     for member in members {
@@ -625,7 +626,7 @@ fn by_node(members: &[Member]) -> Vec<(NodeId, Vec<u64>)> {
     by_node
 }
 
-/// Adds a hold to the reply whose member acquires again, and returns the outcome.
+/// Adds a shared hold to the reply to a repeated acquire, and returns the outcome.
 fn report_again(call: &mut Call<'_>, member: &Member, ends_ms: u64) -> Acquired {
     let left_ms = ends_ms - call.now_ms();
     call.report(member, left_ms);

@@ -7,8 +7,8 @@ use crate::member::Member;
 use crate::token::FencingToken;
 pub(crate) use crate::token::LIMIT as TOKEN_LIMIT;
 
-/// A token counter with a value up to this was lost and created anew, so it cannot be used for
-/// scores.
+/// A token counter at or below this number was lost and created anew, because counters begin at the
+/// server's time in µs. Scores are not drawn from such a counter.
 pub(crate) const LOST_COUNTER: u64 = 1_000_000_000_000_000;
 
 /// The value and expiry of the lock key.
@@ -16,11 +16,11 @@ pub(crate) const LOST_COUNTER: u64 = 1_000_000_000_000_000;
 pub struct LockKeyValue {
     /// The exclusive holder, or the weight of all shared holds.
     pub held: Held,
-    /// The flag that shows which other keys a command must read.
+    /// The flag that shows which other keys of the lock a command must read.
     pub mark: Mark,
     /// The time when the lock key expires, in ms since the epoch. For an exclusive hold it is the
-    /// lease end, or a margin later if there is a flag. For shared holds it is a margin after
-    /// everything else has ended. `None` if another program has removed the TTL.
+    /// lease's end, or [`MARGIN_MS`] later if there is a flag. For shared holds it is at least
+    /// `MARGIN_MS` after the last lease's end. `None` if another program has removed the TTL.
     pub ends_ms: Option<u64>,
 }
 
@@ -29,30 +29,31 @@ pub struct LockKeyValue {
 pub enum Held {
     /// A member or a batch holds the lock exclusively.
     Whole {
-        /// The holder; for a batch, the member under which the hold is stored.
+        /// The holder. For a batch, the first member, under which the hold is stored.
         member: Member,
         /// The ids of the batch members that share the hold, in the order in which they are served;
         /// empty outside a batch.
         batch: Vec<u64>,
     },
-    /// Members have shared holds, or the lock is free and others wait.
+    /// Members have shared holds, or the lock is free and there are waiters or tombstones.
     Parts {
         /// The sum of the weights of all shared holds; 0 if the lock is free.
         used: u64,
-        /// The fencing token shared by these holds; `None` without holds or if it was lost.
+        /// The fencing token shared by these holds. `None` if there are no holds, or if the lock
+        /// key was lost and created anew from the holds.
         token: Option<FencingToken>,
     },
 }
 
-/// The flag in the lock key: which other keys a command must read. An exclusive hold's flag is
-/// never lowered, so it may announce more than there is.
+/// The flag in the lock key: which other keys a command must read. During an exclusive hold it is
+/// only raised, so the waiters or tombstones that it announces may be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
     /// No other key needs to be read.
     None,
     /// There are waiters, so the queue must be read.
     Waited,
-    /// There are tombstones and possibly waiters, so both must be read.
+    /// There are tombstones, and there may be waiters, so both keys must be read.
     Tombstones,
 }
 
@@ -85,8 +86,9 @@ impl QueueState {
         }
     }
 
-    /// Returns true if the exclusive hold belongs to `member`, either as the `holder` or within its
-    /// batch.
+    /// Returns true if the exclusive hold stored under `holder` belongs to `member`. The hold of a
+    /// batch belongs to the members that have not left it, and no longer to `holder` after it has
+    /// left.
     pub(super) fn is_served(&self, holder: &Member, member: &Member) -> bool {
         match self.batch() {
             [] => holder == member,
@@ -103,7 +105,7 @@ impl QueueState {
         }
     }
 
-    /// Removes a member from the batch. Returns true if other members remain, which keep the hold.
+    /// Removes a member from the batch. Returns true if other members remain; they keep the hold.
     pub(super) fn strike(&mut self, member: &Member) -> bool {
         if let Some(LockKeyValue { held: Held::Whole { batch, .. }, .. }) = &mut self.lock_key {
             batch.retain(|number| *number != member.number());
@@ -120,16 +122,17 @@ impl QueueState {
         (ends_ms > now_ms).then_some((member, ends_ms))
     }
 
-    /// Returns true if the member has a tombstone. Tombstones are ignored unless the lock key has
-    /// the flag for them.
+    /// Returns true if the member has a tombstone and the lock key's flag announces tombstones.
+    /// Without the flag, commands do not read them.
     pub(super) fn has_tombstone(&self, member: &Member) -> bool {
         let is_marked =
             self.lock_key.as_ref().is_some_and(|lock_key| lock_key.mark == Mark::Tombstones);
         is_marked && self.tombstones.get(member).is_some()
     }
 
-    /// Repairs the lock key before a decision is based on it: frees the lock if an exclusive lease
-    /// has expired, sets a missing TTL, and computes a lost sum from the shared holds.
+    /// Corrects the lock key before a command decides anything: frees the lock if the exclusive
+    /// lease has expired, sets a missing TTL, and computes a lost total weight from the shared
+    /// holds.
     pub(super) fn look(&mut self, call: &mut Call<'_>) {
         let now_ms = call.now_ms();
         let mark = self.lock_key.as_ref().map_or(Mark::None, |lock_key| lock_key.mark);
@@ -175,8 +178,8 @@ impl QueueState {
         }
     }
 
-    /// Sets the lock key's flag and expiry when a command ends. Removes the key if the lock is free
-    /// and there is nothing else to read.
+    /// Sets the lock key's flag and expiry at the end of a command. Removes the key if the lock is
+    /// free and there are neither waiters nor tombstones.
     pub(super) fn settle(&mut self, call: &mut Call<'_>) {
         let mark = match (call.has_tombstones, self.queue.is_empty()) {
             (true, _) => Mark::Tombstones,
@@ -247,7 +250,8 @@ impl QueueState {
     }
 
     /// Makes a member the exclusive holder until `ends_ms`, in ms since the epoch. `batch` contains
-    /// the ids of all members that share the hold.
+    /// the ids of all members that share the hold; empty outside a batch. `mark` is the lock key's
+    /// flag.
     pub(super) fn close(&mut self, member: &Member, batch: Vec<u64>, mark: Mark, ends_ms: u64) {
         let margin_ms = if mark == Mark::None { 0 } else { MARGIN_MS };
         let held = Held::Whole { member: member.clone(), batch };
