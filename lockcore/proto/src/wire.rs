@@ -30,8 +30,8 @@ use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::{Acquired, Answer, Answers, Command, Topology};
 
-/// A function that turns the text of a server error in a script's reply into a [`StoreError`]. The
-/// layout names the key that the error is about.
+/// A function that turns the text of a server error in a script's reply into a [`StoreError`]. If a
+/// key contains data of another program, the layout describes the key.
 pub type OfError = fn(&str, &dyn Layout) -> StoreError;
 
 /// Translates between a node and Redis servers: writes the node's commands as script calls, and
@@ -66,12 +66,12 @@ impl Wire {
         call.filter(|_| written.is_some()).ok_or_else(no_such_command)
     }
 
-    /// Returns the form of an acquire without a script, for a lock that may be free.
+    /// Returns the plain Redis commands for an acquire of a lock that may be free.
     ///
     /// `None` for other commands, in a layout without a fast path, in a Redis Cluster, and on a
     /// quorum primary. In a Cluster, a counter created during a slot migration would stop the
     /// migration. On a quorum primary, the token floor includes tokens of other primaries, so the
-    /// number drawn by a transaction would seldom be above it.
+    /// number drawn from the counter would seldom be above it.
     pub fn free_acquire<'a>(
         &self,
         command: (&'a LockName, &'a Command),
@@ -87,10 +87,11 @@ impl Wire {
         self.topology == Topology::Single
     }
 
-    /// Returns the form of a release without a script, for a lock that may have no waiters. `None`
-    /// for other commands, in a layout without a fast path, and in a Redis Cluster, because the
-    /// target server of a slot migration serves only a single command behind ASKING, and not the
-    /// script after it.
+    /// Returns the plain Redis commands for a release of a lock that may have no waiters.
+    ///
+    /// `None` for other commands, in a layout without a fast path, and in a Redis Cluster. There,
+    /// the target server of a slot migration runs only a single command after ASKING, and would
+    /// refuse a script sent after it.
     pub fn free_release<'a>(
         &self,
         command: (&'a LockName, &'a Command),
@@ -108,9 +109,9 @@ impl Wire {
         }
     }
 
-    /// Returns a script call that tries every right that the scripts need, on the keys of the lock
-    /// `probe`. If `declared` is false, the keys are passed as plain arguments, so that a server
-    /// does not refuse the whole script for a single key.
+    /// Creates the script call that tries every right needed by the scripts, on the keys of the
+    /// lock `probe`. If `declared` is false, the keys are passed as plain arguments. Then a server
+    /// does not refuse the whole script because of a missing right to a single key.
     pub fn preflight<C: Call>(&self, probe: &LockName, declared: bool) -> C {
         let (script, keys) = self.layout.preflight(probe, self.context(TokenFloors::default()));
         let (declared, others) = if declared { (&keys[..], &[][..]) } else { (&[][..], &keys[..]) };
@@ -170,7 +171,8 @@ impl Wire {
     }
 }
 
-/// Returns true if a reply says that a member was granted the lock, but does not contain the grant.
+/// Returns true if a reply states that a member was granted the lock, but does not contain the
+/// grant. Such a reply is refused.
 fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
     let (Command::Acquire { members, .. }, Answer::Acquired(reply)) = (command, answer) else {
         return false;

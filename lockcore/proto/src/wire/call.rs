@@ -11,8 +11,8 @@ use crate::{Command, Topology};
 
 /// A script call, as a Redis client represents it. The keys come first, then the other arguments.
 pub trait Call {
-    /// Creates a call of `script` without any argument. The first `keys` arguments added later are
-    /// its keys.
+    /// Creates a call of `script` without arguments. The first `keys` of the arguments added later
+    /// are the script's keys.
     fn begin(script: &'static Script, keys: usize) -> Self
     where
         Self: Sized;
@@ -27,9 +27,10 @@ pub trait Call {
     fn display(&mut self, argument: &dyn fmt::Display) -> &mut dyn Call;
 }
 
-/// A place into which a layout writes a script call.
+/// A place for one script call, filled by a layout. It hides the type of the [`Call`].
 pub trait Begin {
-    /// Begins a call of `script`. The first `keys` arguments added to the result are its keys.
+    /// Begins a call of `script`, in place of any earlier call. The first `keys` of the arguments
+    /// added to the result are the script's keys.
     fn begin(&mut self, script: &'static Script, keys: usize) -> &mut dyn Call;
 }
 
@@ -39,19 +40,19 @@ impl<C: Call> Begin for Option<C> {
     }
 }
 
-/// The token floor, and other times and tokens: what the calling node has seen in replies so far,
-/// in µs since the epoch.
+/// The times and tokens that the calling node has seen in replies so far, in µs since the epoch.
+/// They determine the next tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenFloors {
-    /// New tokens are above this number.
+    /// The token floor: new tokens are above this number.
     pub floor_us: u64,
-    /// The latest token and time of previous servers, whose grants this server may not know; 0 if
-    /// there was no previous server.
+    /// The latest time or token from servers before this one; 0 if there were none. They may have
+    /// granted holds until then that are unknown here.
     pub elsewhere_us: u64,
-    /// The latest token and time of all servers, the present one included.
+    /// The latest time or token from any server, the present server included.
     pub latest_us: u64,
-    /// The time when the epoch of a quorum primary began, which grants locks in this epoch only:
-    /// see [`Counter::Epoch`](super::keys::Counter::Epoch). 0 for any other server.
+    /// The time when the present epoch of a quorum primary began. The primary grants locks in this
+    /// epoch only: see [`Counter::Epoch`](super::keys::Counter::Epoch). 0 for any other server.
     pub epoch_us: u64,
 }
 
@@ -71,7 +72,8 @@ pub struct Context<'a> {
 /// What is needed to parse a reply: the node, and a parser for errors.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
-    /// The node that sent the request. Grants to other nodes are not for it.
+    /// The node that sent the request. In the reply to a release, only a hand-off to this node is
+    /// accepted.
     pub node: &'a NodeId,
     /// The function that parses the text of a server error in a reply.
     pub of_error: &'a dyn Fn(&str) -> StoreError,
@@ -83,6 +85,6 @@ impl fmt::Debug for Reading<'_> {
     }
 }
 
-/// The commands that one script call runs, each with its lock: a single command, or several
-/// renewals, or several touches.
+/// The commands of one script call, each with its lock: a single command, several renewals, or
+/// several touches.
 pub type Commands<'a> = [(&'a LockName, &'a Command)];

@@ -26,8 +26,7 @@ impl<'a> Key<'a> {
         Self { prefix: "lock", lock }
     }
 
-    /// Returns the parts that form the text together.
-    fn parts(&self) -> [&str; 5] {
+    fn text_parts(&self) -> [&str; 5] {
         let name = self.lock.as_str();
         let (open, close) = if name.contains('{') { ("", "") } else { ("{", "}") };
         [self.prefix, ":", open, name, close]
@@ -36,7 +35,7 @@ impl<'a> Key<'a> {
 
 impl fmt::Display for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.parts().into_iter().try_for_each(|part| f.write_str(part))
+        self.text_parts().into_iter().try_for_each(|part| f.write_str(part))
     }
 }
 
@@ -62,13 +61,13 @@ pub const COUNTER: &str = "lock:tokens";
 /// The prefix of the token counters' keys on quorum primaries.
 pub const PRIMARY_COUNTERS: &str = "lockcore:quorum:tokens:";
 
-/// A token counter's key.
+/// A token counter, as a set of locks that share it. Its `Display` form is the Redis key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
     /// The counter that all locks on the server share.
     Server,
-    /// The counter that all locks in this Redis Cluster slot share. The hash tag in its name is the
-    /// least number that hashes to the slot.
+    /// The counter that all locks in this Redis Cluster slot share. The key has the slot's hash
+    /// tag: the lowest number whose text hashes to the slot.
     Slot(u16),
     /// The counter that all locks on a quorum primary share, in the epoch that began at this time,
     /// in µs since 1970. It is created when the epoch begins, so a server without it was emptied.
@@ -97,7 +96,7 @@ impl fmt::Display for Counter {
     }
 }
 
-/// The hash tag for each slot: the least number that hashes to the slot.
+/// The hash tag of each slot, by slot number: the lowest number whose text hashes to the slot.
 static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     let mut tags = vec![None; usize::from(SLOTS)];
     let mut left = tags.len();

@@ -55,8 +55,8 @@ fn of_batch(text: &str) -> Option<Event> {
     Some(Event::GrantedBatch { token, left_ms, numbers: batch_of(batch, token)? })
 }
 
-/// Parses the member ids of a batch, whose first member has the token `first`. `None` if there are
-/// too many, or if the last member's token would be too great.
+/// Parses the member ids of a batch. `first` is the first member's token. `None` if there are more
+/// ids than [`MAX_BATCH`], or if the last member's token would not be below 2^53.
 pub(super) fn batch_of(text: &str, first: FencingToken) -> Option<Vec<u64>> {
     let numbers = numbers(text)?;
     let last = first.get() + numbers.len() as u64 - 1;

@@ -3,8 +3,8 @@
 use super::value::Value;
 use crate::{Acquired, Left, Presence, Released};
 
-/// Parses an acquire's outcome for a single member. `number` is the position of a queued member, or
-/// the queue length if the queue is full. `None` for an unknown word.
+/// Parses the word for an acquire's outcome for a single member. `number` is the position of a
+/// queued member, or the queue length if the queue is full. `None` for an unknown word.
 pub fn acquired(word: &str, number: u64) -> Option<Acquired> {
     match word {
         "granted" => Some(Acquired::Granted),
@@ -16,9 +16,9 @@ pub fn acquired(word: &str, number: u64) -> Option<Acquired> {
     }
 }
 
-/// Parses an acquire's outcomes for several members: a letter for each. `numbers` contains the
+/// Parses the letters for an acquire's outcomes, one for each member. `numbers` contains the
 /// position of each queued member, and the queue length for each member that found the queue full.
-/// `None` if they do not match.
+/// `None` for an unknown letter, or if there are too few or too many numbers.
 pub fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired>> {
     let mut numbers = numbers.iter();
     let one = |letter| match letter {
@@ -33,7 +33,8 @@ pub fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired
     outcomes.filter(|_| numbers.next().is_none())
 }
 
-/// Parses a release's outcome; `None` for an unknown word. The number is unused.
+/// Parses the word for a release's outcome; `None` for an unknown word. The number from the reply
+/// has no meaning here.
 pub fn released(word: &str, _number: u64) -> Option<Released> {
     match word {
         "released" => Some(Released::Released),
@@ -42,8 +43,8 @@ pub fn released(word: &str, _number: u64) -> Option<Released> {
     }
 }
 
-/// Parses a touch's outcome, a letter for each member; `None` for an unknown letter. A member of a
-/// batch is reported as holding, and the grants contain the batch hold.
+/// Parses the letters for a touch's outcome, one for each member; `None` for an unknown letter. A
+/// member of the batch that has the lock is reported as holding, like a single holder.
 pub fn touched(letters: &str) -> Option<Vec<Presence>> {
     let one = |letter| match letter {
         'w' => Some(Presence::Waiting),
@@ -55,8 +56,8 @@ pub fn touched(letters: &str) -> Option<Vec<Presence>> {
     letters.chars().map(one).collect()
 }
 
-/// Parses a leave's outcome, a letter for each member; `None` for an unknown letter. The number is
-/// unused.
+/// Parses the letters for a leave's outcome, one for each member; `None` for an unknown letter. The
+/// number from the reply has no meaning here.
 pub fn left(letters: &str, _number: u64) -> Option<Vec<Left>> {
     let one = |letter| match letter {
         'l' => Some(Left::Left),

@@ -16,8 +16,8 @@ use crate::{Acquired, Answer, Command, Mode, Released, Reply, Topology};
 /// counter. Scripts derive the names of all other keys from the lock key.
 const KEYS: usize = 2;
 
-/// Returns true if the command acquires, renews or releases a single exclusive hold, so that the
-/// shorter script is enough, which usually reads only the lock key.
+/// Returns true if the command acquires, renews or releases a single exclusive hold. A shorter
+/// script is then enough, and usually reads only the lock key.
 fn is_whole(command: &Command) -> bool {
     match command {
         Command::Release { member } => member.demand() == Demand::EXCLUSIVE,
@@ -31,9 +31,9 @@ fn is_whole(command: &Command) -> bool {
     }
 }
 
-/// Returns true if `members` is a single member with [`KeepNewest`](crate::WhenBusy::KeepNewest),
-/// which replaces older waiters of the same kind. Such a member is never acquired together with
-/// others, and needs a separate script.
+/// Returns true if `members` is a single member with [`KeepNewest`](crate::WhenBusy::KeepNewest).
+/// It needs a separate script, because it replaces older waiters of the same kind. It is never
+/// acquired together with others.
 fn keeps_newest(members: &[Member]) -> bool {
     matches!(members, [one] if one.keeps_newest())
 }
@@ -59,8 +59,8 @@ pub fn script(command: &Command, topology: Topology) -> &'static Script {
     }
 }
 
-/// An acquire without a script. The lock is free if the lock key does not exist, and then `SET NX`
-/// on the lock key and a number from the token counter are enough.
+/// An acquire in plain Redis commands, for a free lock. `SET NX` on the lock key succeeds only if
+/// the lock is free, and the next number of the token counter becomes the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeAcquire<'a> {
     /// The lock key, which is set if it does not exist.
@@ -72,7 +72,8 @@ pub struct FreeAcquire<'a> {
 }
 
 impl<'a> FreeAcquire<'a> {
-    /// Returns true if a free lock can be acquired for this member without a script.
+    /// Returns true if this member can acquire a free lock without a script. It must request an
+    /// exclusive lock, without `KeepNewest`.
     pub(crate) fn may_serve(member: &Member) -> bool {
         member.demand() == Demand::EXCLUSIVE && !member.keeps_newest()
     }
@@ -83,9 +84,9 @@ impl<'a> FreeAcquire<'a> {
         Some(Self { lock_key: lock.lock_key(), member, counter: COUNTER })
     }
 
-    /// Returns the response that the script would give, after the lock key was set. If `token` is
-    /// not above the token floor `floor_us`, the response is [`not_served`](Self::not_served), so
-    /// that the script issues another token.
+    /// Returns the response after the lock key was set and `token` was drawn: the same as from the
+    /// script. If `token` is not above the token floor `floor_us`, the response is
+    /// [`not_served`](Self::not_served), so that the script runs and issues another token.
     pub fn answer(&self, token: i64, floor_us: u64) -> Answer {
         let token = u64::try_from(token).ok().and_then(|token| FencingToken::try_from(token).ok());
         let Some(token) = token.filter(|token| token.get() > floor_us) else {
@@ -95,15 +96,15 @@ impl<'a> FreeAcquire<'a> {
         Answer::Acquired(reply::held(self.member.clone(), token, outcome))
     }
 
-    /// Returns the response to an acquire that needs the script after all. `may_hold` is true if
-    /// the member may hold the lock already.
+    /// Returns the response to an acquire that must be sent again as a script. `may_hold` is true
+    /// if the member may hold the lock already, without a usable token.
     pub fn not_served(may_hold: bool) -> Answer {
         Answer::Acquired(Reply::short(vec![Acquired::NotServed { may_hold }]))
     }
 }
 
-/// A release without a script. The lock has no waiters if the lock key contains nothing but the
-/// member, and then deleting the lock key is enough.
+/// A release in plain Redis commands, for a lock without waiters. The lock key is deleted if it
+/// contains only the member; with waiters it also contains a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeRelease<'a> {
     /// The lock key, which is deleted if its value is `member`.
@@ -118,7 +119,7 @@ impl<'a> FreeRelease<'a> {
         is_whole(command).then(|| Self { lock_key: lock.lock_key(), member })
     }
 
-    /// Returns the response that the script would give, after the lock key was deleted.
+    /// Returns the response after the lock key was deleted, the same as from the script.
     pub fn answer() -> Answer {
         Answer::Released(Reply::short(Released::Released))
     }
@@ -173,8 +174,9 @@ fn add_counter(call: &mut dyn Call, lock: &LockName, context: Context<'_>) {
     };
 }
 
-/// Returns the keys on which the rights to a lock are tried: the lock key and a token counter. A
-/// quorum primary's own counter is left out, because its value proves that no data was lost.
+/// Returns the keys on which the preflight script tries the user's rights: a lock key and a token
+/// counter. The script may create it, so on a quorum primary it is not the epoch's counter: that is
+/// created only when the epoch begins, as proof that no data was lost since.
 pub(crate) fn keys_to_try(lock: &LockName, topology: Topology) -> Vec<String> {
     let counter = match topology {
         Topology::Cluster => Counter::Slot(lock.slot()),
@@ -194,7 +196,8 @@ pub(crate) fn renewals(commands: &[(&LockName, &Command)], topology: Topology, t
     }
 }
 
-/// Returns the queue limit as the scripts expect it: 0 for a member that does not wait.
+/// Returns the queue limit in the form of the scripts: 0 if the members do not wait, otherwise at
+/// least 1.
 fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
     match mode {
         Mode::Try => 0,
@@ -202,8 +205,9 @@ fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
     }
 }
 
-/// Adds the last arguments of the most frequent scripts. Arguments with usual values are left out
-/// at the end, because each argument costs the server as much as half a command.
+/// Adds the last arguments of the `lock` and `unlock` scripts. Trailing arguments with default
+/// values are left out, because each argument costs the server half as much as a whole command.
+/// `acquire` contains the lease in ms and the queue limit; `None` for a release.
 fn add_unusual(call: &mut dyn Call, acquire: Option<(u64, u32)>, context: Context<'_>) {
     let has_prefix = context.prefix != USUAL_PREFIX;
     let has_elsewhere = has_prefix || context.floors.elsewhere_us > 0;
@@ -224,7 +228,8 @@ fn add_unusual(call: &mut dyn Call, acquire: Option<(u64, u32)>, context: Contex
     }
 }
 
-/// Adds a command's members with their numbers, which are the last arguments of most scripts.
+/// Adds the members of a command, each with its lease or other numbers. They are the last arguments
+/// of most scripts.
 fn add_members(call: &mut dyn Call, command: &Command) {
     match command {
         Command::Acquire { members, mode, queue_limit } => {

@@ -18,15 +18,16 @@ pub(crate) const USUAL_LEASE_MS: u64 = 30_000;
 pub(crate) const USUAL_LIMIT: u32 = 1_000;
 /// The default channel prefix. It is not sent, because the scripts assume it.
 pub(crate) const USUAL_PREFIX: &str = "lockcore";
-/// In a short reply, the remaining lease in ms is multiplied by this number, and the position is
-/// added. So positions must be below it.
+/// A short reply contains two numbers in one: the remaining lease in ms, times this factor, plus
+/// the position. So positions must be below the factor.
 pub(crate) const POSITIONS: i64 = 1 << 20;
-/// A lease with fewer ms left is reported in a single number together with a position.
+/// A short reply contains the remaining lease only if it is below this number of ms. The reply is
+/// then an exact number in Lua.
 const EXACT_LEFT_MS: u64 = 1 << 32;
 const _: () = assert!(EXACT_LEFT_MS * POSITIONS as u64 <= TOKEN_LIMIT, "exact in Lua");
-/// Positions in a member's text, counted from 1 as in Lua: the last byte of the node id, the colon
-/// behind it, and the first digit of the member id.
+/// The index of the node id's last byte in a member's text, counted from 1 as in Lua.
 const NODE_END: usize = MARKER.len() + NODE_BYTES;
+/// The index of the colon behind the node id. The member id's first digit follows.
 const NODE_COLON: usize = NODE_END + 1;
 const NUMBER_AT: usize = NODE_COLON + 1;
 /// Maximum number of list elements that a script passes to a command as arguments, because Lua has
@@ -34,10 +35,10 @@ const NUMBER_AT: usize = NODE_COLON + 1;
 const MOST_UNPACKED: u64 = 1_000;
 /// Maximum number of waiting members that a script reads at a time.
 const MOST_READ: u64 = 64;
-/// The TTL, in ms, of keys on which rights are tried, in case that they are not deleted.
+/// The TTL, in ms, of keys on which the preflight script tries rights, if they are not deleted.
 const TRIED_MS: u64 = 60_000;
 
-/// The numbers in the queue scripts, each with the name by which the files refer to it. For
+/// The numbers in the queue scripts, each with the name by which the Lua files refer to it. For
 /// example, `$margin_ms` stands for [`MARGIN_MS`].
 pub const NUMBERS: [(&str, u64); 28] = [
     ("all", ALL as u64),
@@ -86,8 +87,8 @@ pub const SHARED_NUMBERS: [(&str, u64); 9] = [
     ("tried_ms", TRIED_MS),
 ];
 
-/// The parts that the queue scripts share: each with the line that includes it. `$is_primary` is
-/// replaced by `is_primary`, which states whether the scripts run on a quorum primary.
+/// The shared parts of the queue scripts: for each, the line that includes it and the text in place
+/// of the line. `$is_primary` stands for `is_primary`: whether the scripts run on a quorum primary.
 const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 16] {
     [
         ("--#include queue/waits\n", include_str!("lua/queue/waits.lua")),
@@ -109,7 +110,8 @@ const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 16] {
     ]
 }
 
-/// The parts that the scripts of all layouts share: each with the line that includes it.
+/// The shared parts of the scripts of all layouts: for each, the line that includes it and the text
+/// in place of the line.
 const SHARED: [(&str, &str); 5] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
     ("--#include claim\n", include_str!("lua/claim.lua")),
@@ -135,8 +137,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// Assembles a script from the text of its file, the layout's parts and the layout's numbers. A
-    /// part that other parts include must come after them in `parts`.
+    /// Assembles a script from the text of its file: replaces the lines that include `parts`, then
+    /// the names of `numbers`. In `parts`, a part must come after all parts that include it.
     pub fn new(
         name: &'static str,
         source: &str,
@@ -152,8 +154,8 @@ impl Script {
         Self { name, source, digest }
     }
 
-    /// Returns the first line with an include or a name that was not replaced; `None` if there is
-    /// none. For tests.
+    /// Returns the first line with a part or a name that was not replaced; `None` if there is none.
+    /// For tests.
     pub fn first_gap(&self) -> Option<&str> {
         let is_name = |text: &str| text.starts_with(|c: char| c.is_ascii_lowercase());
         let mut lines = self.source.lines();
@@ -176,8 +178,9 @@ fn with_numbers(source: &str, numbers: &[(&str, u64)]) -> String {
     text + rest
 }
 
-/// Declares a type with a field for each script, read from the file `NAME.lua` in a folder next to
-/// this file, and assembled with a layout's parts and numbers.
+/// Declares a type with a field for each script of a layout. The script is read from the file
+/// `NAME.lua` in a folder next to the calling file, and assembled with the layout's parts and
+/// numbers.
 #[macro_export]
 macro_rules! scripts {
     ($(#[$about:meta])* $set:ident in $folder:literal: $($name:ident)*) => {

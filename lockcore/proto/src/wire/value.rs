@@ -36,16 +36,17 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The content of a reply to a single request. Unless a reply is only a number, it contains the
-/// requested member. So if a reply is lost on the way and all later replies reach the wrong
-/// requests, they are refused there, instead of granting, renewing or ending a hold.
+/// The content of the reply to a request, after a check that it belongs to the request. For this
+/// check every reply but a number contains the first member of the request. Otherwise, if a reply
+/// were lost on the way, later replies would reach the wrong requests, and could grant, renew or
+/// end a hold.
 #[derive(Debug, Clone, Copy)]
 pub enum ReplyBody<'a> {
     /// A number. It never reports a hold.
     Number(i64),
     /// A text, from which the requested member at the end was removed.
     Text(&'a str),
-    /// The parts of a full reply, without the requested member, which comes first.
+    /// The parts of a full reply, without the first part, the requested member.
     Full(&'a [Value<'a>]),
 }
 
@@ -79,8 +80,8 @@ pub fn nonsense() -> StoreError {
     StoreError { may_have_run: true, ..StoreError::refused(LockErrorKind::Protocol, detail) }
 }
 
-/// Returns true if the error is from [`nonsense`], so that it is not the server's error about a
-/// lock.
+/// Returns true if the error is from [`nonsense`]: the reply was not understood. False if the
+/// server reported the error.
 pub fn is_nonsense(error: &StoreError) -> bool {
     error.kind == LockErrorKind::Protocol && error.may_have_run
 }

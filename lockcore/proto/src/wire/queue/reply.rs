@@ -94,15 +94,15 @@ fn read(command: &Command, body: ReplyBody<'_>) -> Option<Answer> {
     })
 }
 
-/// Returns the reply if it has an outcome for each of the `members` requested members; `None`
-/// otherwise, because then it belongs to another command.
+/// Returns the reply if it has `members` outcomes, as counted by `count`. `None` otherwise, because
+/// then the reply belongs to another command.
 fn of_each<T>(reply: Reply<T>, members: usize, count: impl Fn(&T) -> usize) -> Option<Reply<T>> {
     (count(&reply.outcome) == members).then_some(reply)
 }
 
-/// Parses the reply to an acquire behind an exclusive hold if no member was queued: an empty text
-/// if the members do not wait, or `f` and the queue length if the queue is full. `None` for any
-/// other reply.
+/// Parses the short reply to an acquire during an exclusive hold if no member was queued. It is an
+/// empty text if the members do not wait, or `f` and the queue length if the queue is full. `None`
+/// for any other reply.
 fn not_queued(body: ReplyBody<'_>) -> Option<Acquired> {
     match body {
         ReplyBody::Text("") => Some(Acquired::Busy),
@@ -114,8 +114,8 @@ fn not_queued(body: ReplyBody<'_>) -> Option<Acquired> {
     }
 }
 
-/// Parses the reply to an acquire for a single member: a token if it was granted, a number with the
-/// position if it was queued, and a full reply in other cases.
+/// Parses the reply to an acquire for a single member: a token if it was granted, a number as for
+/// [`queued`] if it was queued during an exclusive hold, or a full reply.
 fn acquired(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     match body {
         ReplyBody::Number(packed) => queued(packed, 1),
@@ -126,17 +126,17 @@ fn acquired(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>
     }
 }
 
-/// Parses the number that replies to members that were all queued behind an exclusive hold, in
-/// consecutive positions.
+/// Parses the number in reply to an acquire whose members were all queued during an exclusive hold.
+/// It contains the remaining lease and the first member's position; the others follow that member.
 fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
     behind_lock(packed, |first| {
         (first..).take(members).map(|position| Acquired::Queued { position }).collect()
     })
 }
 
-/// Parses the reply to an acquire for several members: a number if all were queued. Otherwise it is
-/// a full reply with a further list. The list contains the position of each queued member and the
-/// queue length for each member that found the queue full.
+/// Parses the reply to an acquire for several members: a number as for [`queued`], or a full reply
+/// with a further list. The list contains the position of each queued member and the queue length
+/// for each member that found the queue full.
 fn all_acquired(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
     let parts = match body {
         ReplyBody::Number(packed) => return queued(packed, members),
@@ -147,8 +147,9 @@ fn all_acquired(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Acquire
     all(rest, |letters, _| outcome::all_acquired(letters, numbers))
 }
 
-/// Splits a number into the remaining lease of an exclusive hold, in ms, and a second number, from
-/// which `outcome` computes the outcome.
+/// Splits the number of a short reply in two: the remaining ms of an exclusive lease, times
+/// [`POSITIONS`], plus a second number. The reply's outcome is computed from the second number by
+/// `outcome`.
 fn behind_lock<T>(packed: i64, outcome: impl FnOnce(u64) -> T) -> Option<Reply<T>> {
     let left_ms = u64::try_from(packed / POSITIONS).ok().filter(|left_ms| *left_ms > 0)?;
     let number = u64::try_from(packed % POSITIONS).ok()?;
@@ -230,8 +231,8 @@ fn letters_of_renewals(letters: &str, _number: u64) -> Option<Vec<Renewed>> {
     letters.chars().map(renewed).collect()
 }
 
-/// Returns the reply for a member that holds the lock for its whole lease, when nothing else
-/// happened.
+/// Returns the reply for a member that was granted the lock for its whole lease, if there is
+/// nothing else to report.
 pub(super) fn held<T>(member: Member, token: FencingToken, outcome: T) -> Reply<T> {
     let left_ms = member.lease_ms();
     Reply {
@@ -311,14 +312,14 @@ fn inspection(body: ReplyBody<'_>) -> Option<Inspection> {
     })
 }
 
-/// Splits a holder's text from the second line, which contains the ids of the batch members. `None`
-/// without such a line.
+/// Splits the text of a hold into the holder and the second line, which contains the ids of the
+/// batch members. The second part is `None` outside a batch.
 fn with_batch(hold: &str) -> (&str, Option<&str>) {
     hold.split_once('\n').map_or((hold, None), |(hold, batch)| (hold, Some(batch)))
 }
 
-/// Creates a grant. `batch` contains the ids of the batch members, if the hold is a batch hold.
-/// `None` if they cannot be parsed.
+/// Creates a grant. `batch` contains the ids of the batch members, and is `None` outside a batch.
+/// Returns `None` if the ids cannot be parsed.
 fn grant_of(
     member: Member,
     token: FencingToken,
