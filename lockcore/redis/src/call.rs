@@ -5,16 +5,16 @@ use std::io::Write as _;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-/// Bytes to reserve for each word of a command in addition to the word, because the Redis protocol
-/// encodes it as `$LENGTH\r\nWORD\r\n`.
-const AROUND: usize = 24;
+/// Bytes reserved for the encoding of each word of a command: `$LENGTH\r\nWORD\r\n` in the Redis
+/// protocol.
+const WORD_OVERHEAD: usize = 24;
 
-/// A Redis command in encoded form, or several commands sent as one request, such as a transaction.
-/// Of several replies, only the last is delivered to the sender.
+/// An encoded Redis command, or several commands sent as one request, such as a transaction. If the
+/// server sends several replies, only the last is delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// Number of words (command name and arguments) in `bytes`, from which [`write`](Self::write)
-    /// creates the header `*WORDS`. 0 if `bytes` contains complete commands with their headers.
+    /// The number of words (command name and arguments) in `bytes`, for the header `*WORDS` written
+    /// by [`write`](Self::write). 0 if `bytes` contains complete commands with their headers.
     words: usize,
     /// The encoded words, each with a length prefix and a line end; or the complete commands.
     bytes: Vec<u8>,
@@ -53,7 +53,7 @@ impl Packed {
     /// [`whole`](Self::whole). The caller must have appended the command's header, `*WORDS`,
     /// before.
     pub fn word(&mut self, word: &[u8]) {
-        self.bytes.reserve(word.len() + AROUND);
+        self.bytes.reserve(word.len() + WORD_OVERHEAD);
         // Nearly all words have a length of two digits.
         if let length @ 10..=99 = word.len() {
             let [tens, ones] = [length / 10, length % 10].map(|digit| b'0' + digit as u8);
@@ -168,8 +168,8 @@ pub(crate) fn load(script: &str) -> Cmd {
     command
 }
 
-/// Returns true if the error means that the server lacks the script, so that the caller has to send
-/// the source.
+/// Returns true if the error is NOSCRIPT: the server does not have the script, so the caller has to
+/// send the source.
 pub fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

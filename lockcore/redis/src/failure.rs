@@ -35,8 +35,8 @@ pub fn of_command(error: &RedisError) -> ClientError {
     }
 }
 
-/// Returns the error text if a Cluster node redirects the command, or cannot serve its slot for
-/// now. `None` for other errors. The command did not run.
+/// Returns the error text if a Cluster node redirects the command to another node, or cannot serve
+/// the slot for now. Such a command did not run. `None` for other errors.
 fn of_slot(error: &RedisError) -> Option<String> {
     let code = error.code()?;
     let is_of_slot = matches!(code, "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN");
@@ -84,13 +84,13 @@ const ENDED: &str = "ENDED";
 /// `maxclients` connections are open.
 const NO_ROOM: &str = "max number of clients reached";
 
-/// Translates the error of a SUBSCRIBE. `channel` is the ACL rule that the error suggests if the
-/// user lacks the right to the channel.
-pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> ClientError {
+/// Translates the error of a SUBSCRIBE or PSUBSCRIBE. If the Redis user lacks the right to the
+/// channel, the error suggests the ACL rule `rule`.
+pub(crate) fn of_subscribing(error: &RedisError, rule: &str) -> ClientError {
     let said = text(error);
     match AclError::read(&said) {
         Some(AclError { missing: MissingRight::Channel, .. }) => {
-            ClientError::refused(ClientErrorKind::Denied, format!("{said}: allow {channel}"))
+            ClientError::refused(ClientErrorKind::Denied, format!("{said}: allow {rule}"))
         }
         _ => {
             let mut refused = of_connecting(error);
@@ -200,7 +200,7 @@ fn by_code(code: &str) -> Option<ClientErrorKind> {
     })
 }
 
-/// Returns the error as a single line for people. It contains no credentials, because redis-rs puts
+/// Returns the error as a single line of text. It contains no credentials, because redis-rs puts
 /// none into errors.
 fn text(error: &RedisError) -> String {
     let text = match (error.code(), error.detail()) {

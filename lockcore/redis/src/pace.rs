@@ -27,33 +27,31 @@ pub struct Timeouts {
     pub request: Duration,
 }
 
-/// Maximum timeout of the first attempt to reconnect. It is short because another server may have
-/// taken over, and the next attempt may reach that server.
+/// Maximum timeout of the first attempt to reconnect, and of a [`brief`](ConnectAttempt::brief)
+/// attempt. It is short because another server may have taken over, and the next attempt may reach
+/// that server.
 const FIRST: Duration = Duration::from_secs(1);
-/// Factor by which the timeout grows after an attempt that timed out. With a smaller factor, more
-/// attempts are abandoned, and each costs the server time: with 2, a server that needs 10 s to
-/// accept all clients would have them back only after 45 s.
+/// Factor by which the timeout grows after an attempt that timed out. A smaller factor leads to
+/// more abandoned attempts, and each costs the server time: with 2, a server that needs 10 s to
+/// accept all clients would be done only after 45 s.
 const GROWTH: u32 = 4;
 /// Maximum timeout of an attempt, unless the first timeout is already longer. Without a maximum, a
 /// proxy that accepts connections for a dead server would make timeouts grow without end.
 const LONGEST: Duration = Duration::from_secs(16);
 
-/// Longest pause after the first refused attempt. It doubles with each further refusal, up to
-/// [`REFUSED_PAUSE`]. The actual pause is random, from half of it to all of it.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-/// Maximum pause after any refused attempt.
-const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum pause after the first refused attempt. The maximum doubles with each further refusal, up
+/// to [`MAX_REFUSED_PAUSE`]. The actual pause is random, from half of the maximum to the maximum.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// Maximum pause after any number of refused attempts.
+const MAX_REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum pause after an attempt that timed out. The actual pause is random, from zero.
-const LATE_PAUSE: Duration = Duration::from_secs(4);
+const MAX_LATE_PAUSE: Duration = Duration::from_secs(4);
 
 /// A step of opening a connection, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// The DNS lookup of the host.
     LookUp,
-    /// The TCP connection.
     Tcp,
-    /// The TLS handshake.
     #[cfg(feature = "tls")]
     Tls,
     /// The login, with AUTH and SELECT.
@@ -72,8 +70,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// The timeouts of a connection attempt, and the step that it has reached, which the error names
-/// after a timeout.
+/// The timeouts of a connection attempt, and the current step, named in the error after a timeout.
 #[derive(Debug)]
 pub struct ConnectAttempt {
     /// The timeout of the DNS lookup.
@@ -91,8 +88,8 @@ impl ConnectAttempt {
         Self::new(timeouts.connect, timeouts.connect)
     }
 
-    /// Creates an attempt with a timeout of at most 1 s, for a server that can be replaced by
-    /// another if it is slow.
+    /// Creates an attempt with a timeout of at most 1 s. Used for a server in whose place another
+    /// can be tried, such as a Cluster node that is asked for the primaries.
     pub fn brief(timeouts: Timeouts) -> Self {
         Self::new(timeouts.connect, timeouts.connect.min(FIRST))
     }
@@ -101,7 +98,7 @@ impl ConnectAttempt {
         Self { look_up, limit, progress: Mutex::new((Step::LookUp, Instant::now())) }
     }
 
-    /// Records that `step` begins now, and so that all earlier steps are complete.
+    /// Records that `step` begins now. All earlier steps are then complete.
     pub(crate) fn begins(&self, step: Step) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = (step, Instant::now());
     }
@@ -132,21 +129,21 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Creates the pace for reconnecting to a server without alternatives. The first timeout is at
-    /// most 1 s, because the next attempt may reach another server that has taken over.
+    /// Creates the pace for reconnecting to a server. The first timeout is at most 1 s: if another
+    /// server has taken over, the next attempt may reach that server.
     pub(crate) fn new(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect.min(FIRST))
     }
 
     /// Creates the pace for a server that is tried concurrently with others, such as a sentinel.
-    /// The first timeout is the application's connection timeout, because no server waits for
-    /// another.
+    /// The first timeout is the application's connection timeout, because a slow attempt does not
+    /// delay the others.
     pub(crate) fn among_others(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect)
     }
 
     fn starting(timeouts: Timeouts, first: Duration) -> Self {
-        Self { timeouts, first, limit: first, pause: SHORTEST_PAUSE }
+        Self { timeouts, first, limit: first, pause: FIRST_PAUSE }
     }
 
     /// Returns a pace that starts over, with the first timeout and the shortest pause. Used after a
@@ -170,24 +167,24 @@ impl Pace {
         tokio::time::sleep(pause).await;
     }
 
-    /// Pauses after a connection that broke right after it was opened, as after a refused attempt:
-    /// the server refuses every write, or closes connections.
+    /// Pauses as after a refused attempt. Called if a connection broke right after it was opened,
+    /// because the server refuses every write, or closes connections.
     pub(crate) async fn after_refusal(&mut self) {
         let pause = self.pause_after(false, rand::random());
         tokio::time::sleep(pause).await;
     }
 
-    /// Returns the pause before the next attempt, and adapts the next timeout. `is_late` is true if
-    /// the server accepted the attempt, but was too slow. `drawn` is a random number from 0 to 1,
-    /// so that clients do not retry all at once.
+    /// Returns the pause before the next attempt, and sets the timeout of the next attempt.
+    /// `is_late` is true if the server accepted the attempt, but was too slow. `drawn` is a random
+    /// number from 0 to 1, so that clients do not retry all at once.
     fn pause_after(&mut self, is_late: bool, drawn: f64) -> Duration {
         if is_late {
             self.limit = (self.limit * GROWTH).min(LONGEST.max(self.limit));
-            self.pause = SHORTEST_PAUSE;
-            return self.limit.min(LATE_PAUSE).mul_f64(drawn);
+            self.pause = FIRST_PAUSE;
+            return self.limit.min(MAX_LATE_PAUSE).mul_f64(drawn);
         }
         let pause = self.pause.mul_f64(0.5 + drawn / 2.0);
-        self.pause = (self.pause * 2).min(REFUSED_PAUSE);
+        self.pause = (self.pause * 2).min(MAX_REFUSED_PAUSE);
         pause
     }
 }
@@ -256,7 +253,7 @@ mod tests {
             assert!(pace.pause_after(false, 1.0) <= Duration::from_secs(2));
         }
         assert_eq!(pace.limit, limit, "the server may still be slow");
-        assert_eq!(Pace::new(TIMEOUTS).pause_after(false, 0.0), SHORTEST_PAUSE / 2);
+        assert_eq!(Pace::new(TIMEOUTS).pause_after(false, 0.0), FIRST_PAUSE / 2);
     }
 
     #[tokio::test(start_paused = true)]

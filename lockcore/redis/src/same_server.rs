@@ -11,9 +11,9 @@ use crate::failure;
 use crate::link::CommandLink;
 use crate::subscription::Subscription;
 
-/// Number of times that the subscribers are counted before a count of zero is an error. A single
-/// zero may mean that the subscription has just broken.
-const ASKED: u32 = 3;
+/// Maximum number of times that the subscribers are counted. The check fails if each count is zero:
+/// a single zero may mean that the subscription has just broken.
+const MAX_COUNTS: u32 = 3;
 /// The pause after a count of zero subscribers.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// balancer spreads connections over servers.
 ///
 /// # Errors
-/// The server counts no subscriber, or does not reply.
+/// The server counts no subscriber or does not reply, or the subscription is broken.
 pub async fn check_same_server(
     link: &CommandLink,
     subscription: &Subscription,
@@ -30,7 +30,7 @@ pub async fn check_same_server(
 ) -> Result<(), ClientError> {
     let mut count: Cmd = redis::cmd("PUBSUB");
     count.arg("NUMSUB").arg(channel);
-    for _ in 0..ASKED {
+    for _ in 0..MAX_COUNTS {
         let answer =
             link.ask(Packed::from(&count)).await?.map_err(|error| failure::of_command(&error))?;
         let (_, subscribers): (String, u64) = redis::from_redis_value(answer)
