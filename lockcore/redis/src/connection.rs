@@ -30,10 +30,12 @@ pub(crate) use socket::subscription;
 /// timed out, or the connection broke.
 pub type Answered = Result<Value, RedisError>;
 
-/// A callback for the reply to a command. It is dropped without a call if the runtime ends first.
+/// A callback for the reply to a command. Dropped without a call if the runtime ends before the
+/// reply arrives.
 pub trait Recipient: Send + 'static {
-    /// Receives the server's reply, or the error with which the request failed. Called in the
-    /// connection's task, or before the request is sent at all, so it must not block.
+    /// Receives the server's reply, or the error with which the request failed. It must not block:
+    /// it is called in a task of the connection, or by the sender itself if the request cannot be
+    /// sent.
     fn take(self: Box<Self>, answer: Answered);
 }
 
@@ -44,35 +46,23 @@ impl<F: FnOnce(Answered) + Send + 'static> Recipient for F {
 }
 
 /// The operations of a connection to one server, implemented by the connection of this crate and by
-/// that of redis-rs.
+/// the connection of redis-rs. The methods of [`Connection`] with the same names document them. The
+/// default methods are for redis-rs, where these operations are not possible.
 trait Transport: Send + Sync {
-    /// Sends an encoded command, and waits for the reply or an error: see [`Connection::ask`].
     fn ask<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered>;
 
-    /// Sends a command at once, and later calls `recipient` with the reply: see
-    /// [`Connection::give`].
     fn give(&self, runtime: (Begin, &Handle), command: &Packed, recipient: Box<dyn Recipient>);
 
-    /// Returns the error that closed the connection; `None` if it seems open: see
-    /// [`Connection::why_closed`].
     fn why_closed(&self, last_success: Instant) -> Option<RedisError>;
 
-    /// Returns true if several commands can be sent as one request, such as a transaction. False
-    /// for a redis-rs connection.
     fn takes_transactions(&self) -> bool {
         false
     }
 
-    /// Shortens the timeout of later requests: see [`Connection::settle`]. Does nothing on a
-    /// redis-rs connection.
     fn settle(&self, _timeout: Duration) {}
 
-    /// Closes the connection and fails its pending requests: see [`Connection::end`]. Does nothing
-    /// on a redis-rs connection.
     fn end(&self) {}
 
-    /// Returns the number of requests without a reply yet; `None` for a redis-rs connection,
-    /// because it does not report the number.
     fn unanswered(&self) -> Option<usize> {
         None
     }
@@ -84,14 +74,13 @@ trait Transport: Send + Sync {
 pub struct Connection(Arc<dyn Transport>);
 
 impl Connection {
-    /// Opens a connection and logs in, with a connection of this crate if possible. redis-rs opens
-    /// the connection if this crate does not support the settings, such as RESP3, or if
-    /// `certificates` is `None`, because the application's client may contain certificates that
-    /// cannot be read from it.
+    /// Opens a connection, and logs in. The connection belongs to this crate if possible. redis-rs
+    /// opens it if this crate does not support the settings, such as RESP3, or if `certificates` is
+    /// `None`: the application's client or pool may have certificates that cannot be read from it.
     ///
-    /// On a connection of this crate, the timeout of requests is at first at least that of the
-    /// whole connection attempt, because a busy server may be as slow to reply as to accept. Once
-    /// the connection is [settled](Self::settle), the timeout is `timeout`.
+    /// Until a connection of this crate is [settled](Self::settle), each request has at least the
+    /// timeout of the connection attempt, because a busy server may be as slow to reply as to
+    /// accept. From then on, the timeout is `timeout`.
     pub(crate) async fn open(
         info: ConnectionInfo,
         certificates: Option<&Certificates>,
@@ -136,9 +125,10 @@ impl Connection {
     }
 
     /// Sends a command without waiting, and later calls `recipient` with the reply. If a connection
-    /// of this crate cannot send the command, `recipient` gets the error before this returns. A
-    /// redis-rs connection needs a task that waits for the reply: `runtime` has the function that
-    /// starts the task, and the task's runtime.
+    /// of this crate cannot send the command, `recipient` gets the error before this returns.
+    ///
+    /// `runtime` is for redis-rs connections, on which a task has to wait for the reply: the
+    /// function to start the task with, and the runtime to start it on.
     pub(crate) fn give(
         &self,
         runtime: (Begin, &Handle),
@@ -150,14 +140,14 @@ impl Connection {
 
     /// Shortens the timeout of all later requests to `timeout`. Called when the setup of the
     /// connection is complete, because until then requests have the longer timeout of the
-    /// connection attempt. No request may be pending. Does nothing on a redis-rs connection, which
-    /// has this timeout from the start.
+    /// connection attempt. No request may be pending, because requests must time out in the order
+    /// of sending. Does nothing on a redis-rs connection, which has this timeout from the start.
     pub fn settle(&self, timeout: Duration) {
         self.0.settle(timeout);
     }
 
-    /// Returns true if several commands can be sent as one request, whose last reply is delivered.
-    /// Only a connection of this crate can do this.
+    /// Returns true if several commands can be sent as one request, such as a transaction. Only a
+    /// connection of this crate can do this.
     pub(crate) fn takes_transactions(&self) -> bool {
         self.0.takes_transactions()
     }
@@ -174,9 +164,9 @@ impl Connection {
         self.0.unanswered()
     }
 
-    /// Returns the error that closed the connection; `None` if it seems open. A redis-rs connection
-    /// notices a close only when it sends, so a send is tried, unless the server's last reply, at
-    /// `last_success`, is less than 10 ms ago.
+    /// Returns the error that closed the connection; `None` if it seems open. redis-rs notices a
+    /// close only when it sends, so a PING is begun and cancelled, unless the server has replied
+    /// within the last 10 ms. `last_success` is the time of the last reply.
     pub(crate) fn why_closed(&self, last_success: Instant) -> Option<RedisError> {
         self.0.why_closed(last_success)
     }
@@ -188,9 +178,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Returns the reply, or `Err` if it is an error or a list that contains an error. Searches the
-/// reply here first, because redis-rs rebuilds every list that it searches, and few replies contain
-/// errors.
+/// Returns the reply, or `Err` if it is an error or a list that contains an error. Most replies
+/// contain none. They are recognised here, because `extract_error` of redis-rs rebuilds every list.
 fn checked(answer: Value) -> Answered {
     if has_error(&answer) { answer.extract_error() } else { Ok(answer) }
 }

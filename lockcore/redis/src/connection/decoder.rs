@@ -12,8 +12,8 @@ use redis::{ErrorKind, RedisError, Value};
 /// Maximum reply size in bytes, including [`PART`] for each list entry. A larger reply ends the
 /// connection with an error.
 const MAX_ANSWER: usize = 64 << 20;
-/// Bytes of memory that a list entry is assumed to need, added to the reply size. Otherwise a list
-/// of many short entries could need much more memory than [`MAX_ANSWER`].
+/// Bytes added to the size of a reply for each list entry, as an estimate of the memory for the
+/// entry. Otherwise a list of many short entries could take much more memory than [`MAX_ANSWER`].
 const PART: usize = 64;
 /// Maximum number of lists within each other in a reply. Deeper nesting ends the connection with an
 /// error.
@@ -27,8 +27,8 @@ const MAX_DIGITS: usize = 18;
 /// The server's reply to each command of a transaction before EXEC.
 const QUEUED: &[u8] = b"+QUEUED\r\n";
 
-/// A decoder for server replies, whose bytes arrive in pieces. Between two reads it keeps the
-/// entries decoded so far of an incomplete reply.
+/// A decoder for server replies that arrive in pieces. Between two reads, it keeps the decoded
+/// entries of an incomplete reply.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     /// The lists that are not complete yet, the outermost first. Each is an entry of the list
@@ -54,8 +54,8 @@ enum Part {
 }
 
 impl Decoder {
-    /// Decodes a reply at the front of `bytes`, and advances `bytes` past it. `None` if the reply
-    /// is incomplete: pass the bytes that are left again, followed by more bytes.
+    /// Decodes the reply at the front of `bytes`, and advances `bytes` past it. `None` if the reply
+    /// is incomplete: call again with the remaining bytes, followed by more bytes.
     ///
     /// # Errors
     /// The bytes are not a reply, or exceed a limit. Later bytes cannot be decoded either.
@@ -108,9 +108,9 @@ impl Decoder {
     }
 }
 
-/// Decodes the value or list header at the front of `bytes`. Returns it with the number of bytes
-/// that it occupies, or `None` if it is incomplete. Fails if it is malformed, or a string longer
-/// than `room` bytes.
+/// Decodes the value or list header at the front of `bytes`, and returns it with the number of
+/// bytes decoded. `None` if it is incomplete. Fails if it is malformed, or is a string of more than
+/// `room` bytes.
 fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> {
     let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
     let Some(length) = line(rest)? else { return Ok(None) };
@@ -150,7 +150,7 @@ fn string(bytes: &[u8], from: usize, length: usize) -> Result<Option<(Part, usiz
 }
 
 /// Returns the length of the first line in bytes, without the line end; `None` if the line is
-/// incomplete.
+/// incomplete. Fails if an incomplete line is longer than [`MAX_LINE`].
 fn line(bytes: &[u8]) -> Result<Option<usize>, RedisError> {
     let mut from = 0;
     while let Some(at) = bytes[from..].iter().position(|byte| *byte == b'\r') {

@@ -33,11 +33,11 @@ use crate::call::Packed;
 use crate::failure;
 use crate::task::Begin;
 
-/// Maximum bytes of requests that wait for the socket. If the server leaves more unread, the next
-/// request fails, and the connection has to be replaced.
+/// Maximum number of bytes that wait to be written, because the server does not read them. Above
+/// it, the next request fails, and the connection has to be replaced.
 const MAX_UNWRITTEN: usize = 16 << 20;
-/// Size of the read buffer in bytes. Buffers that have grown are shrunk to this size once they are
-/// empty.
+/// Initial size of the read buffer in bytes. The buffers for reading and for writing shrink to this
+/// size when they are empty.
 const READ: usize = 16 << 10;
 
 /// A multiplexed connection: requests are sent without waiting for the replies to earlier requests,
@@ -46,8 +46,8 @@ const READ: usize = 16 << 10;
 #[derive(Clone)]
 pub(super) struct OwnConnection(Arc<Handle>);
 
-/// Closes the connection when dropped. The reader task holds only the state inside, so that the
-/// task does not keep the connection open.
+/// The callers' handle, shared by all clones of a connection. Dropping it closes the connection.
+/// The reader task holds only [`Shared`], and so does not keep the connection open.
 struct Handle(Arc<Shared>);
 
 struct Shared {
@@ -55,8 +55,7 @@ struct Shared {
 }
 
 struct State {
-    /// Time within which each request sent from now on must get a reply. Shortened once, after the
-    /// setup.
+    /// The timeout of requests sent from now on. Shortened once, after the setup of the connection.
     timeout: Duration,
     /// The write half of the socket; or the error that closed the connection.
     outgoing: Result<Outgoing, RedisError>,
@@ -64,8 +63,8 @@ struct State {
     pending: VecDeque<Pending>,
     /// Wakes the reader task; `None` before the task has run for the first time.
     reader: Option<Waker>,
-    /// True if the reader task is about to run. It then writes all requests sent until then, so
-    /// that callers neither write nor wake it.
+    /// True if the reader task is about to run, and then writes all requests. Until then, callers
+    /// only append their requests: they neither write to the socket nor wake the task.
     reader_comes: bool,
 }
 
@@ -78,7 +77,7 @@ struct Outgoing {
 
 struct Pending {
     deadline: Instant,
-    /// Number of replies to this request that have not arrived yet. Only the last is delivered.
+    /// The number of replies to this request that are still to arrive. Only the last is delivered.
     answers: usize,
     /// Gets the reply. `None` once the request has timed out, because the reply is then discarded.
     recipient: Option<Box<dyn Recipient>>,
@@ -127,9 +126,6 @@ impl Transport for OwnConnection {
         Box::pin(self.ask(command))
     }
 
-    /// Sends a command without waiting. The reader task delivers the reply to `recipient`, so no
-    /// new task is needed. If the command cannot be sent, `recipient` gets the error before this
-    /// returns.
     fn give(
         &self,
         _: (Begin, &tokio::runtime::Handle),
@@ -148,8 +144,6 @@ impl Transport for OwnConnection {
         true
     }
 
-    /// Shortens the timeout of all later requests. No request may be pending, because requests must
-    /// time out in the order of sending.
     fn settle(&self, timeout: Duration) {
         let mut state = self.0.0.state();
         debug_assert!(state.pending.is_empty() && timeout <= state.timeout, "{timeout:?}");
@@ -224,7 +218,8 @@ impl Shared {
     }
 
     /// Closes the connection with the error `why`, unless it is closed already. Returns the
-    /// recipients of all pending requests, which the caller fails after the mutex is released.
+    /// recipients of all pending requests. The caller passes the error to them, without holding the
+    /// mutex.
     fn end(&self, why: RedisError) -> Vec<Box<dyn Recipient>> {
         let mut state = self.state();
         state.end(why);
@@ -235,10 +230,14 @@ impl Shared {
 }
 
 impl State {
-    /// Encodes a command, and writes it to the socket or leaves that to the reader task. Returns
-    /// the deadline of the request, and the waker of the reader task if it has to be woken. The
-    /// caller must append the request with this deadline to `pending`, and then wake the task.
-    /// Fails if the connection is closed, or if too many bytes are not written yet.
+    /// Encodes a command, and writes it to the socket if no request is pending. Otherwise the
+    /// reader task writes it.
+    ///
+    /// Returns the deadline of the request, and the waker of the reader task if it has to be woken.
+    /// The caller must append the request with this deadline to `pending`, and then wake the task.
+    ///
+    /// # Errors
+    /// The connection is closed, or too many bytes are not written yet.
     fn send(&mut self, command: &Packed) -> Result<(Instant, Option<Waker>), RedisError> {
         let outgoing = self.outgoing.as_mut().map_err(|why| why.clone())?;
         if outgoing.requests.len() - outgoing.written > MAX_UNWRITTEN {
@@ -301,20 +300,21 @@ struct Reader<S> {
     shared: Arc<Shared>,
     socket: ReadHalf<S>,
     decoder: Decoder,
-    /// The read buffer. Its first `filled` bytes have arrived, and are not decoded yet.
+    /// The read buffer. The first `filled` bytes were read from the socket, and are not decoded
+    /// yet.
     bytes: Vec<u8>,
     filled: usize,
-    /// Decoded replies that are not assigned to requests yet. Empty between two reads.
+    /// Decoded replies that are not matched with requests yet. Empty between two reads.
     values: Vec<Value>,
     /// Replies to be delivered, with their recipients. Empty between two reads.
     answered: Vec<(Box<dyn Recipient>, Value)>,
     /// The last reply, if it was an error. It then explains why the connection ended, because
     /// servers send an error before they close a connection.
     last_words: Option<ServerError>,
-    /// True if the last run of the task wrote nothing, because callers woken by replies were about
-    /// to send. The next run then writes in any case.
+    /// True if the last run of the task left requests unwritten, so that callers woken by replies
+    /// could first add theirs. The next run then writes in any case.
     lets_go: bool,
-    /// The request timeout when the timer was set. If the connection's timeout has become shorter,
+    /// The request timeout of the connection, as this task last read it. If it has become shorter,
     /// the timer is set again.
     timeout: Duration,
     /// Fires no later than the deadline of the first pending request.

@@ -15,12 +15,13 @@ use crate::call::Packed;
 use crate::pace::ConnectAttempt;
 use crate::task::Begin;
 
-/// Size of the send buffer of redis-rs, in commands. It is larger than lockcore ever needs, because
-/// commands that do not fit are written in any order, and each wakes its task once more.
+/// Capacity, in commands, of the buffer in front of a redis-rs connection. It is larger than
+/// lockcore ever needs, because tasks that wait for room send in any order, and each is woken once
+/// more.
 const BUFFERED: usize = 1_024;
 
-/// Minimum time since the server's last reply for a check whether the connection was closed. The
-/// check costs a cancelled PING, and is skipped if the server has just replied.
+/// Minimum time since the server's last reply before a check whether the connection was closed. The
+/// check costs a cancelled PING, and is not needed if the server has just replied.
 const IDLE: Duration = Duration::from_millis(10);
 
 /// A multiplexed connection of redis-rs, used where a connection of this crate is not possible.

@@ -59,9 +59,9 @@ pub(super) async fn open(
     reach(info, certificates, attempt, log_in).await
 }
 
-/// Opens a connection for subscriptions, and logs in. Named `name` in CLIENT LIST if this crate
-/// opens the socket. redis-rs opens it, without a name, if `certificates` is `None` or this crate
-/// does not support the address.
+/// Opens a connection for subscriptions, and logs in. `name` is the name of the connection in
+/// CLIENT LIST. redis-rs opens the connection, without a name, if `certificates` is `None` or this
+/// crate does not support the address.
 pub(crate) async fn subscription(
     info: ConnectionInfo,
     certificates: Option<&Certificates>,
@@ -85,8 +85,8 @@ pub(crate) async fn subscription(
 }
 
 /// Looks up the host, connects, and passes the byte stream to `then`, which logs in. Fails if this
-/// takes longer than the timeouts of `attempt`. Records in `attempt` which step is in progress, for
-/// the error message.
+/// takes longer than the timeouts of `attempt`. Records the current step in `attempt`, for the
+/// error message.
 #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS uses certificates"))]
 async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
     info: &ConnectionInfo,
@@ -127,8 +127,9 @@ async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
     timeout(attempt.limit, reaching).await.map_err(io::Error::from)?
 }
 
-/// Connects to all addresses of a host concurrently, and returns the first connection that
-/// succeeds, with the TCP options in `settings`. Fails if no address accepts, or there is none.
+/// Connects to all addresses of a host concurrently, and returns the first open connection, with
+/// the TCP options in `settings`. Fails if no address accepts a connection, or `addresses` is
+/// empty.
 async fn connect(addresses: Vec<SocketAddr>, settings: &TcpSettings) -> io::Result<TcpStream> {
     let streams: Vec<_> =
         addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
@@ -197,9 +198,9 @@ async fn introduce(
     }
 }
 
-/// Sends AUTH or SELECT, and waits for the reply. If the server refuses it, returns an error of
-/// kind `kind` with the description `refusal`. An error about all clients, such as too many
-/// connections, is returned unchanged.
+/// Sends AUTH or SELECT, and waits for the reply. A refusal becomes an error of this `kind` with
+/// the text `refusal`. An error about all clients, such as too many connections, is returned
+/// unchanged.
 async fn accepted(
     connection: &OwnConnection,
     command: &Cmd,
