@@ -28,7 +28,8 @@ use crate::tls::{self, Tls};
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
-/// Pause between two requests to the sentinels for the current primary, to notice a failover.
+/// Pause between two lookups of the current primary at the sentinels, by which a failover is
+/// noticed.
 const FOLLOW: Duration = Duration::from_secs(2);
 /// Idle time after which the kernel begins to check whether the peer is alive (TCP keepalive).
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -68,11 +69,11 @@ pub struct Opened {
 /// A new connection for subscriptions, on which no channel is subscribed yet.
 pub(crate) struct Subscribed {
     pub(crate) connection: PubSub,
-    /// The primary that the connection leads to; `None` without sentinels.
+    /// The primary at the other end of the connection; `None` without sentinels.
     pub(crate) primary: Option<Primary>,
 }
 
-/// Where a connector gets the server's address from, and who opens connections.
+/// The source from which a [`Connector`] gets the server's address.
 enum ServerSource {
     /// The server in a URL, or in the application's client or configuration.
     One(Box<Client>),
@@ -165,13 +166,13 @@ impl Connector {
         self.timeouts
     }
 
-    /// Returns true if sentinels name the server, so that its address may change.
+    /// Returns true if sentinels name the server, so that the address may change.
     pub fn is_watched(&self) -> bool {
         matches!(self.source, ServerSource::Sentinels(_))
     }
 
-    /// Waits until the sentinels name another primary than the current one, and returns its
-    /// address. Without sentinels, this never completes.
+    /// Waits until the sentinels name a primary other than the current one, and returns the address
+    /// of the new primary. Never completes without sentinels.
     pub(crate) async fn moved(&self) -> String {
         let ServerSource::Sentinels(sentinels) = &self.source else {
             return std::future::pending().await;
@@ -226,9 +227,9 @@ impl Connector {
         }
     }
 
-    /// Requests the current credentials and certificates from their providers, and returns a future
-    /// that opens a connection with them. The request is separate, because waiting for a provider
-    /// must not use up the time of the connection attempt.
+    /// Prepares a connection attempt with the current credentials and certificates, requested from
+    /// their providers. The attempt itself is the returned future: the time spent on the providers
+    /// must not count towards the timeout of the attempt.
     async fn open(
         &self,
         info: ConnectionInfo,
@@ -243,9 +244,9 @@ impl Connector {
         })
     }
 
-    /// Requests the current credentials and certificates from their providers. Returns the
-    /// connection settings `info` with both set, and the certificates themselves. Fails if a
-    /// provider has never returned a value.
+    /// Requests the current credentials and certificates from their providers. Returns `info` with
+    /// both, and the certificates themselves. Fails if a provider has never returned a value, or if
+    /// a certificate cannot be used.
     async fn now(
         &self,
         info: ConnectionInfo,
@@ -292,8 +293,8 @@ impl Connector {
         Ok(Subscribed { connection, primary })
     }
 
-    /// Waits until commands go to another server than `primary`, which is the server of a
-    /// subscription. Without sentinels, this never completes.
+    /// Waits until commands go to a server other than `primary`. A subscription to `primary` then
+    /// has to reconnect. Never completes without sentinels.
     pub(crate) async fn switched_server(&self, primary: Option<&Primary>) {
         match (&self.source, primary) {
             (ServerSource::Sentinels(sentinels), Some(primary)) => {
@@ -303,8 +304,8 @@ impl Connector {
         }
     }
 
-    /// Returns the server's address. With sentinels it is a placeholder, of which only the use of
-    /// TLS is meaningful.
+    /// Returns the server's address. With sentinels it only shows whether TLS is used: host and
+    /// port are placeholders.
     fn address(&self) -> &ConnectionAddr {
         match &self.source {
             ServerSource::One(client) => client.get_connection_info().addr(),
@@ -323,8 +324,9 @@ impl Connector {
         }
     }
 
-    /// Awaits `opening`, which opens a connection, for at most the timeouts of `attempt` and of the
-    /// first reply. An error names `address`, and the remedy if it is known.
+    /// Awaits `opening`, which opens a connection and may wait for a first reply. The time limit is
+    /// the sum of the timeouts for the DNS lookup, for the connection and for the first reply. An
+    /// error names `address`, and the remedy if it is known.
     async fn bounded<T>(
         &self,
         address: impl fmt::Display,
@@ -360,8 +362,8 @@ const SENTINELS_ANNOUNCE_NAMES: &str = ". The sentinels returned this address: t
     instead, set `sentinel resolve-hostnames yes` and `sentinel announce-hostnames yes` on each \
     sentinel";
 
-/// Awaits a new connection, and sends HELLO on it. Fails only if the connection breaks: a server
-/// that lacks HELLO leaves [`Opened::hello`] at `None`.
+/// Awaits a new connection, and sends HELLO on it. Fails if the connection cannot be opened, or
+/// breaks. If the server lacks HELLO, [`Opened::hello`] is `None`.
 async fn with_hello(
     opening: impl Future<Output = Result<Connection, RedisError>>,
 ) -> Result<Opened, RedisError> {

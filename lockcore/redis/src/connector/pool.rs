@@ -13,8 +13,8 @@ use crate::server_url::of_its_user;
 use crate::tls::Tls;
 
 impl Connector {
-    /// Creates a connector for the server in `url` or `connection` of a pool configuration; if
-    /// neither is set, for the default server of `deadpool_redis`.
+    /// Creates a connector for the server in a pool configuration, set as `url` or as `connection`.
+    /// If neither is set, the server is the default of `deadpool_redis`.
     ///
     /// # Errors
     /// Both are set, or the value cannot be used.

@@ -32,11 +32,12 @@ use crate::pace::{ConnectAttempt, Pace, Timeouts};
 use crate::sentinels::Sentinels as Settings;
 use crate::tls::{self, Tls, is_tls};
 
-/// How long a lookup waits for further sentinels once a majority has replied, or a reply is newer
-/// than the known configuration. One of them may know a newer configuration still.
+/// How long a lookup waits for the remaining sentinels after a majority has replied, or after a
+/// reply with a newer configuration than the known one. A slower sentinel may know an even newer
+/// configuration.
 const SETTLE: Duration = Duration::from_millis(200);
-/// Timeout of requests to sentinels once a primary is known, and pause between two lookups while a
-/// connection to the primary is being opened.
+/// Timeout of each request to a sentinel, and of a whole lookup once a primary is known. Also the
+/// pause between two lookups while a connection to the primary is being opened.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The sentinels of a primary, the connections to them, and the newest configuration that they have
@@ -52,7 +53,8 @@ pub(super) struct SentinelClients {
     /// The primary that commands are sent to; `None` before the first connection. The subscription
     /// watches it, and reconnects when it changes.
     current: watch::Sender<Option<Primary>>,
-    /// The newest configuration that the sentinels have reported. Later replies must not be older.
+    /// The newest configuration that the sentinels have reported, by which later replies are
+    /// judged.
     known: std::sync::Mutex<Known>,
 }
 
@@ -63,14 +65,15 @@ struct Sentinel {
 }
 
 struct SentinelWay {
-    /// The open connection; `None` without one, and while a request uses it.
+    /// The open connection. `None` if there is no connection, or if a request has taken it out for
+    /// use.
     open: Option<Connection>,
     opening: Option<Opening>,
     pace: Pace,
 }
 
 /// A connection attempt to a sentinel. It outlives the lookup that started it, because a sentinel
-/// may need longer until it has accepted all of its clients again.
+/// with many reconnecting clients may need longer than a lookup waits.
 struct Opening {
     attempt: Arc<ConnectAttempt>,
     task: AbortOnDropHandle<(Pace, Result<Connection, ClientError>)>,
@@ -175,7 +178,7 @@ impl SentinelClients {
     /// Returns the primary that commands are sent to; `None` before the first connection.
     ///
     /// # Errors
-    /// The sentinels have named another primary since.
+    /// The sentinels have named another primary meanwhile.
     pub(super) fn current(&self) -> Result<Option<Primary>, ClientError> {
         let current = self.current.borrow().clone();
         current.iter().try_for_each(|current| self.check(current))?;
@@ -196,9 +199,9 @@ impl SentinelClients {
         let _ = self.current.subscribe().wait_for(is_elsewhere).await;
     }
 
-    /// Waits until the sentinels name another primary than this one, and returns the error with
-    /// which to end a connection attempt to this primary. The attempt could take long if the server
-    /// is gone.
+    /// Waits until the sentinels name a primary other than `primary`. Returns the error for a
+    /// connection attempt to `primary`, which the caller then gives up: if the server is gone, the
+    /// attempt could take long.
     pub(super) async fn another_than(&self, primary: &Primary) -> ClientError {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -229,7 +232,7 @@ impl SentinelClients {
 
     /// Asks all sentinels concurrently, and returns the primary in the newest configuration.
     /// `patience` is the maximum time to wait for replies. Fails if [`Known::judge`] does not trust
-    /// the replies, such as those of too few sentinels.
+    /// the replies, for example because too few sentinels have replied.
     async fn look(&self, patience: Duration) -> Result<Primary, ClientError> {
         let ask = |sentinel| async move {
             (sentinel, Sentinel::ask(sentinel, &self.name, &self.tls).await)
@@ -258,8 +261,8 @@ impl SentinelClients {
         })
     }
 
-    /// Creates the error for a lookup in which no sentinel named the primary. `refusals` has each
-    /// sentinel's error.
+    /// Creates the error for a lookup in which no sentinel named the primary. `refusals` has the
+    /// errors of the sentinels, and is empty if none has failed yet.
     fn nowhere(&self, refusals: &[(&Sentinel, ClientError)]) -> ClientError {
         // Prefer an error that a person can fix: an unavailable sentinel may be one of several.
         let lasting = refusals.iter().find(|(_, why)| why.kind != ClientErrorKind::Unavailable);
@@ -383,9 +386,10 @@ fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> ClientEr
     }
 }
 
-/// Requests the primary's configuration, for the epoch, and then the address. The address is
-/// requested separately because, as a failover ends, only this reply names the new primary. If a
-/// failover ends between the two replies, the address is newer than the epoch.
+/// Requests the configuration of the primary, for the epoch, and then the address. The address is
+/// requested with GET-MASTER-ADDR-BY-NAME, because at the end of a failover only this command
+/// returns the new primary. If a failover ends between the two replies, the address is newer than
+/// the epoch.
 async fn query(connection: &Connection, name: &str) -> Result<Vec<Value>, RedisError> {
     let mut configuration = redis::cmd("SENTINEL");
     configuration.arg("MASTER").arg(name);

@@ -11,39 +11,44 @@ use tokio::time::Instant;
 
 use super::Primary;
 
-/// How long a majority of sentinels must name the same other primary, in an older configuration,
-/// before it is trusted. Sentinels that were created anew count configurations from zero again.
-/// Connected sentinels agree sooner than this.
+/// How long a majority of sentinels must name the same other primary until it is trusted, although
+/// its configuration seems older. Recreated sentinels number configurations from zero, so even a
+/// newer configuration seems older. Outdated sentinels catch up sooner than this once they are
+/// connected.
 const SET_UP_ANEW: Duration = Duration::from_secs(30);
 
 /// The newest Sentinel configuration seen so far, and an older configuration that replaces it if a
-/// majority of sentinels reports it for long enough.
+/// majority of sentinels reports it for [`SET_UP_ANEW`].
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// The primary in the newest configuration; `None` before the first trusted reply.
     newest: Option<Primary>,
-    /// The primary of an older configuration that a majority of sentinels names, and since when.
-    /// `None` if there is no such majority.
+    /// The primary in an older configuration that a majority of sentinels names, and when they
+    /// first did. `None` if there is no such majority.
     behind: Option<(Primary, Instant)>,
 }
 
 impl Known {
-    /// Returns true if the primary belongs to a newer configuration than all seen so far. False if
-    /// none was seen yet.
+    /// Returns true if the configuration of `primary` is newer than all configurations seen so far.
+    /// False if none has been seen yet.
     pub(super) fn is_older_than(&self, primary: &Primary) -> bool {
         self.newest.as_ref().is_some_and(|newest| newest.epoch < primary.epoch)
     }
 
-    /// Returns true if the primary belongs to an older configuration than the newest seen so far.
-    /// False if none was seen yet.
+    /// Returns true if the configuration of `primary` is older than the newest configuration seen
+    /// so far. False if none has been seen yet.
     pub(super) fn is_newer_than(&self, primary: &Primary) -> bool {
         self.newest.as_ref().is_some_and(|newest| primary.epoch < newest.epoch)
     }
 
-    /// Decides which primary to trust, from the replies `answers` of some of the `sentinels`
-    /// sentinels. Returns the primary in the newest configuration, and remembers it. Fails, with
-    /// the reason, if the first lookup has too few replies, or if the replies name another primary
-    /// in a configuration that is not newer.
+    /// Decides after a lookup which primary to trust, and remembers it. `answers` are the replies
+    /// that have arrived, and `sentinels` is the number of all sentinels. Returns the primary in
+    /// the newest configuration.
+    ///
+    /// # Errors
+    /// No sentinel has replied; no majority has replied to the first lookup; or the replies name
+    /// another primary in a configuration that is not newer, and no majority has done so for
+    /// [`SET_UP_ANEW`]. The text is the reason.
     pub(super) fn judge(
         &mut self,
         now: Instant,
@@ -104,7 +109,7 @@ mod tests {
         Primary { host: host.to_owned(), port: 6379, epoch }
     }
 
-    /// Returns the state after these replies, and the time when they were judged.
+    /// Returns the state after a lookup with these replies, and the time of the lookup.
     fn seen(answers: &[(&str, u64)]) -> (Known, Instant) {
         let mut known = Known::default();
         let now = Instant::now();
