@@ -1,8 +1,8 @@
 //! Parses the server's errors about a missing ACL right. The wording depends on the server version,
 //! and on whether a script sent the command.
 
-/// Phrases by which a server's error says that a script, not the client directly, sent the refused
-/// command.
+/// Phrases that mark an ACL error as raised inside a script. Without such a phrase, the refused
+/// command was sent by the client itself.
 const INSIDE_A_SCRIPT: [&str; 2] = [
     "The user executing the script can't", // 6.2 and 7.0
     "ACL failure in script",               // from 7.2, and the forks

@@ -15,9 +15,9 @@ pub struct Certificates {
 
 #[cfg(feature = "tls")]
 impl Certificates {
-    /// Creates an empty set. The certificates set on `LocksBuilder` replace what is missing in a
-    /// set. Without them too, connections trust the authorities of the operating system, and send
-    /// no client certificate.
+    /// Creates an empty set. If no authority or no client certificate is added, the connections use
+    /// what is set on `LocksBuilder`. If nothing is set there either, they trust the authorities of
+    /// the operating system, and send no client certificate.
     pub fn new() -> Self {
         Self::default()
     }
@@ -49,8 +49,8 @@ impl Certificates {
         });
     }
 
-    /// Returns these certificates. If the authorities or the client certificate are missing, takes
-    /// them from `others`, the certificates set on `LocksBuilder`.
+    /// Returns these certificates, completed from `others`, the certificates set on `LocksBuilder`:
+    /// if the authorities or the client certificate are missing here, they are taken from there.
     pub(crate) fn or(self, others: &Self) -> Self {
         Self {
             ca: self.ca.or_else(|| others.ca.clone()),

@@ -36,8 +36,8 @@ impl Cluster {
     }
 }
 
-/// Parses a `redis+cluster://` or `rediss+cluster://` URL into the same value as [`Cluster::new`].
-/// `None` if the URL has another scheme; an error if a host is empty.
+/// Parses a `redis+cluster://` or `rediss+cluster://` URL. `None` if the URL has another scheme; an
+/// error if a host is empty.
 pub fn read_cluster(url: &str) -> Option<Result<Cluster, ClientError>> {
     Cluster::read(url)
 }

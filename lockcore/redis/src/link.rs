@@ -48,22 +48,22 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Interval at which the link checks whether the connection was closed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Minimum lifetime of a connection that is replaced without a pause when it breaks. If it broke
-/// sooner, the server may close connections or refuse all writes, so there is a pause first.
+/// Lifetime after which a connection that breaks is replaced without a pause. If it breaks sooner,
+/// the server may close connections or refuse all writes, so there is a pause first.
 pub(crate) const LASTED: Duration = Duration::from_millis(100);
 
-/// Receives the events of a [`CommandLink`]. The methods are called under the link's mutex, so they
-/// must neither block nor use the link.
+/// Receives the events of a [`CommandLink`]. The methods may be called under the link's mutex, so
+/// they must neither block nor use the link.
 pub trait LinkListener: Send + Sync + 'static {
-    /// Called before the first command is sent on a new connection. `now_us` is the server's time,
-    /// in µs since the epoch. `number` is the server's number, which is raised each time the link
-    /// connects to another server.
+    /// Called when the setup of a connection is complete. The link sends commands of callers on a
+    /// replacement connection only after this call. `now_us` is the server's time, in µs since the
+    /// epoch. `number` is the server's number, raised each time the link connects to another
+    /// server.
     fn on_server(&self, now_us: u64, number: u64);
 
-    /// Called after each change of the connection state. Also called, with the state unchanged,
-    /// when the server is counted as another server, because it has lost its data. `down` is the
-    /// error that broke the connection or with which the last connection attempt failed; `None`
-    /// while connected.
+    /// Called after each change of the connection state. `down` is the error that broke the
+    /// connection or with which the last connection attempt failed; `None` while connected. Also
+    /// called with the state unchanged, by [`CommandLink::count_as_another`].
     fn on_state(&self, down: Option<&ClientError>);
 }
 
@@ -76,19 +76,19 @@ struct SharedLink {
     connector: Arc<Connector>,
     setup: ConnectionSetup,
     request_timeout: Duration,
-    /// The runtime on which tasks of connections run. `begin` starts a task on it.
+    /// The runtime for the tasks of connections. `begin` starts a task on it.
     runtime: Handle,
     begin: Begin,
     current: Mutex<Current>,
     state: LinkState,
-    /// The current server's number: 0 for the first server, raised with each change of server. Copy
-    /// of [`Current::server`], read without the mutex.
+    /// The current server's number: a copy of [`Current::server`], read without the mutex.
     servers: AtomicU64,
     listener: Arc<dyn LinkListener>,
-    /// The lowest connection number whose replies are trusted. Replies on earlier connections are
-    /// discarded.
+    /// The lowest connection number whose replies are trusted, raised by [`CommandLink::distrust`].
+    /// Replies on earlier connections are discarded.
     trusted: AtomicU64,
-    /// Notified when the connection broke or has to be checked. Wakes the supervisor task for this.
+    /// Wakes the supervisor task, to check the connection with a PING, or to replace a broken
+    /// connection.
     suspicion: Arc<Notify>,
     closed: CancellationToken,
 }
@@ -103,8 +103,8 @@ struct Current {
     server: u64,
     opened: Instant,
     last_success: Instant,
-    /// When a request was sent that has timed out, if the server has sent nothing since. `None`
-    /// otherwise. It marks the beginning of an outage.
+    /// When the server fell silent: the time when a request was sent that has timed out. `None` if
+    /// the server has replied since, or no request has timed out.
     silent: Option<Instant>,
     hello: Option<Hello>,
     identity: Identity,
@@ -112,7 +112,7 @@ struct Current {
 
 /// The result of a request. The inner result is the server's reply, or the server's or the
 /// connection's error. The outer error means that there is no valid reply: the request was not
-/// sent, or the reply was discarded because replies were out of step.
+/// sent, the reply was discarded because replies were out of step, or the runtime has ended.
 pub type Judged = Result<Result<Value, RedisError>, ClientError>;
 
 /// An open connection on which to send a request, with the numbers of the connection and the
@@ -205,8 +205,8 @@ impl CommandLink {
         self.0.servers.load(Ordering::Acquire)
     }
 
-    /// Raises the server's number, because the server has lost its data and so must not be taken
-    /// for the same server. Also wakes the tasks that watch the connection state.
+    /// Raises the server's number without a new connection. Called when the server has lost its
+    /// data, and so must not be taken for the same server. Also calls [`LinkListener::on_state`].
     pub fn count_as_another(&self) {
         let mut current = self.0.current();
         current.server += 1;
@@ -235,7 +235,8 @@ impl CommandLink {
         Some(Outage { since, error })
     }
 
-    /// Returns when the current connection was established; without a connection, the last one.
+    /// Returns when the current connection was established; without a connection, when the last one
+    /// was.
     pub fn up_since(&self) -> Instant {
         self.0.state.up_since()
     }
@@ -310,9 +311,10 @@ impl CommandLink {
         answer.await.unwrap_or_else(|| Err(ended()))
     }
 
-    /// Sends a command or a transaction at once. `recipient` gets the reply, of a transaction only
-    /// the last reply, and passes it to [`judge`](Self::judge). The recipient has to keep `sender`,
-    /// so that the connection stays open until then.
+    /// Sends a command or a transaction without waiting, and later calls `recipient` with the
+    /// reply; for a transaction, with the last reply. The recipient has to pass the reply to
+    /// [`judge`](Self::judge), and to keep `sender` until then, because without it a replaced
+    /// connection closes.
     pub fn send(&self, sender: &Sender, command: &Packed, recipient: Box<dyn Recipient>) {
         sender.connection.give((self.0.begin, &self.0.runtime), command, recipient);
     }
@@ -421,7 +423,7 @@ impl Current {
         (self.last_success, self.silent) = (Instant::now(), None);
     }
 
-    /// Records that a request had no reply within `length`, its timeout. This begins an outage if
+    /// Records that a request had no reply within its timeout, `length`. This begins an outage if
     /// the server has sent nothing since the request was sent.
     fn note_silence(&mut self, length: Duration) {
         let sent = Instant::now().checked_sub(length);
@@ -437,9 +439,9 @@ impl SharedLink {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the connection for a request that is about to be sent; `None` if the link is closed
-    /// or the connection is broken. A newly found break is reported to the supervisor task, which
-    /// opens another connection.
+    /// Returns the connection for a request that is about to be sent. `None` if the link is closed,
+    /// or the connection is broken. If this call is the first to find it broken, wakes the
+    /// supervisor task, which opens another connection.
     fn usable(&self) -> Option<Sender> {
         if self.closed.is_cancelled() {
             return None;
@@ -474,8 +476,9 @@ impl SharedLink {
         Some(connection)
     }
 
-    /// Closes the connection with this number because another server has taken over, and has it
-    /// replaced. The pending requests fail at once, because the old server may be frozen.
+    /// Closes the connection with this number, because another server has taken over. The
+    /// supervisor task then replaces it. The pending requests fail at once, because the old server
+    /// may be frozen.
     fn give_up(&self, generation: u64, reason: &str) {
         if let Some(connection) = self.broke(generation, &unavailable(reason)) {
             connection.end();
@@ -531,8 +534,8 @@ async fn follow(shared: &SharedLink) {
 }
 
 /// Replaces a broken connection: tries to connect until an attempt succeeds, reports the server to
-/// the listener, and makes the result the current connection. `pace` has the timeouts and pauses,
-/// and starts over if the broken connection had lasted.
+/// the listener, and makes the new connection current. `pace` has the timeouts and pauses of the
+/// attempts, and starts over if the broken connection was open for longer than [`LASTED`].
 async fn replace(shared: &SharedLink, pace: &mut Pace) {
     let broke = Instant::now();
     let (old, opened) = {

@@ -20,8 +20,8 @@ pub struct Outage {
     pub error: ClientError,
 }
 
-/// Whether a connection is up, and otherwise since when and why not. Tasks can read the state or
-/// wait for it. Clones share the state.
+/// The state of a connection: connected, or disconnected since some time because of an error. Tasks
+/// can read the state, or wait until the connection is up. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct LinkState(Arc<State>);
 
@@ -33,7 +33,6 @@ struct State {
     on_change: OnChange,
 }
 
-/// When the connection was last established, and when it broke.
 #[derive(Debug, Clone, Copy)]
 struct Changed {
     /// When the connection was last established.
@@ -54,14 +53,13 @@ impl LinkState {
         self.set(None);
     }
 
-    /// Sets the state to disconnected because of this error. If it already is, only the error is
-    /// replaced, and the outage began at the first call.
+    /// Sets the state to disconnected because of this error. If it is disconnected already, only
+    /// the error is replaced: the outage still began with the first call.
     pub(crate) fn broke(&self, error: &ClientError) {
         self.set(Some(ClientError { may_have_run: false, ..error.clone() }));
     }
 
-    /// Sets the state to disconnected for a reason that is only a text, such as that the link was
-    /// closed.
+    /// Sets the state to disconnected, with a text as the reason, such as `closed`.
     pub(crate) fn end(&self, reason: impl Into<Arc<str>>) {
         self.set(Some(ClientError::refused(ClientErrorKind::Unavailable, reason)));
     }
@@ -79,8 +77,8 @@ impl LinkState {
         self.0.down.send_replace(down);
     }
 
-    /// Calls `on_change` with the unchanged state, so that tasks that watch it check again what
-    /// else may have changed.
+    /// Calls `on_change` although the state has not changed. Tasks that watch the state then check
+    /// again what else may have changed, such as the server's number.
     pub(crate) fn touch(&self) {
         let _changed = self.changed();
         (self.0.on_change)(self.0.down.borrow().as_ref());
@@ -90,7 +88,6 @@ impl LinkState {
         self.0.down.borrow().is_none()
     }
 
-    /// Waits until the connection is up.
     pub(crate) async fn until_up(&self) {
         // Never closed: this type owns the sender.
         let _ = self.0.down.subscribe().wait_for(Option::is_none).await;

@@ -54,11 +54,11 @@ struct State<T> {
     is_known_to_fail: bool,
 }
 
-/// A call in progress. It is complete when the sender of `over` is dropped, so that no value is
-/// ever sent.
+/// A call in progress. No value is ever sent to `over`: the call is complete when the sender is
+/// dropped.
 #[derive(Clone)]
 struct Call {
-    /// When connections cease to wait for the call, which itself may go on.
+    /// When connections stop waiting for the call. The call itself may take longer.
     until: Instant,
     over: watch::Receiver<()>,
 }

@@ -107,8 +107,8 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
     Ok(of_its_user(info.set_redis_settings(settings)))
 }
 
-/// Returns `info` with an empty password if it has a user without a password. Otherwise no login
-/// would be sent, and the connection would belong to the default user.
+/// Returns `info` with an empty password if it has a user without a password. Without a password,
+/// no login would be sent, and the connection would belong to the default user.
 pub(crate) fn of_its_user(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings();
     if settings.username().is_none() || settings.password().is_some() {

@@ -66,8 +66,9 @@ pub enum Compare {
     Delex,
 }
 
-/// Identifies a connection on a server, and the run of the server, from one start to the next. Both
-/// are needed, because after a restart or a failover another connection may have the same id.
+/// Identifies a connection on a server, and the run of the server: the time from one start to the
+/// next. The connection's id alone is ambiguous, because after a restart or a failover another
+/// connection may have the same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// The connection's id; `None` if the Redis user may not read it.
@@ -75,8 +76,9 @@ pub(crate) struct Identity {
     /// The server's run id, which changes with each restart; `None` if the Redis user may not read
     /// it.
     run: Option<String>,
-    /// The source of a random script that this client has loaded: a server that knows the script
-    /// has not restarted since. `None` if the run id is known, or the server does not keep scripts.
+    /// The source of a random script that this client has loaded. A server that still has the
+    /// script has not restarted since. `None` if the run id is known, or the server replicates
+    /// scripts or refuses this one.
     mark: Option<String>,
 }
 
@@ -88,8 +90,9 @@ impl Identity {
         is_same(&self.run, &other.run) || is_same(&self.mark, &other.mark)
     }
 
-    /// Returns the connection's id if it is from this run of the server; otherwise `None`, because
-    /// in another run another connection may have this id.
+    /// Returns the connection's id if the connection belongs to this run of the server. `None` if
+    /// it belongs to another run, where the same id may mean another connection, or if a run is
+    /// unknown.
     fn id_on(&self, run: Option<&str>) -> Option<&str> {
         self.id.as_deref().filter(|_| run.is_some() && self.run.as_deref() == run)
     }

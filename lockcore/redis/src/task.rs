@@ -5,12 +5,13 @@ use std::pin::Pin;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// A function that starts a task on a runtime. It polls the future once before it returns, and
-/// spawns a task only for the rest, so that requests sent by the first poll keep their order.
+/// A function that starts a task on a runtime. It polls the future once before it returns, so that
+/// requests sent in the first poll keep their order, and spawns a task only if the future is then
+/// not complete.
 pub type Begin = fn(&Handle, Pin<Box<dyn Future<Output = ()> + Send>>);
 
-/// A callback that receives a reply, called in a task of the connection. It is dropped without a
-/// call if the runtime ends first.
+/// A callback that receives a reply. It must not block, because it may be called in a task of the
+/// connection. Dropped without a call if the runtime ends first.
 pub type Taker<T> = Box<dyn FnOnce(T) + Send>;
 
 /// Calls `send` at once with a callback for the reply. The returned future completes with the

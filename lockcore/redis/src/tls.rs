@@ -13,8 +13,8 @@ use crate::error::ClientErrorKind;
 #[cfg(feature = "tls")]
 use crate::provider::{Provided, Provider};
 
-/// The certificates of TLS connections: fixed certificates, and a provider of current certificates,
-/// which replace the fixed ones.
+/// The certificates of TLS connections: fixed certificates, and a provider of current certificates.
+/// The authorities or the client certificate from the provider replace the fixed ones.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only TLS uses certificates"))]
@@ -62,7 +62,7 @@ impl Tls {
 
     /// Requests the current certificates from the provider. Returns the connection settings `info`
     /// with these certificates, and the certificates themselves. Without a provider, or if the
-    /// address does not use TLS, `info` is returned unchanged with the fixed certificates.
+    /// address does not use TLS, returns `info` unchanged and the fixed certificates.
     pub(crate) async fn now(
         &self,
         info: ConnectionInfo,
@@ -81,7 +81,7 @@ impl Tls {
 #[cfg(feature = "tls")]
 impl Certificates {
     /// Fails if no connection can be opened with these certificates: they cannot be read, or the
-    /// private key does not match. Called on what the provider's callback returned.
+    /// private key does not match. Called for each result of the provider's callback.
     fn check(&self) -> Provided<()> {
         if self.ca.as_ref().is_some_and(|pem| !holds_certificate(pem)) {
             return Err(NO_CERTIFICATE.into());
@@ -91,8 +91,8 @@ impl Certificates {
         Ok(())
     }
 
-    /// Creates a TLS connector with these certificates. [`apply`](Self::apply) has checked their
-    /// form before.
+    /// Creates a TLS connector with these certificates. Fails if a certificate or key cannot be
+    /// read, or if the key does not match.
     pub(crate) fn connector(&self) -> Result<tokio_rustls::TlsConnector, RedisError> {
         let refused = |error: pem::Error| unusable(&error);
         let mut roots = rustls::RootCertStore::empty();

@@ -22,11 +22,11 @@ use crate::link::CommandLink;
 
 /// The number of Cluster slots.
 const SLOTS: u16 = 16_384;
-/// Maximum number of primaries in a reply; a reply with more is not used. A Cluster is designed for
-/// up to a thousand nodes.
+/// Maximum number of primaries in a reply. A reply to CLUSTER SLOTS with more is an error, and a
+/// reply to CLUSTER SHARDS with more is ignored. A Cluster is designed for up to a thousand nodes.
 const MAX_PRIMARIES: usize = 1_024;
-/// Maximum number of slot ranges in a reply; a reply with more is an error. Reached if each slot is
-/// a separate range.
+/// Maximum number of slot ranges in a reply to CLUSTER SLOTS; a reply with more is an error.
+/// Reached if each slot is a separate range.
 const MAX_RANGES: usize = SLOTS as usize;
 
 /// The host and port of a server.
@@ -59,9 +59,9 @@ pub struct Primary {
 }
 
 impl Primary {
-    /// Creates a primary without slots, from the address and host name in a reply. With TLS the
-    /// host name is preferred, because certificates are for names. If the reply has neither, the
-    /// host in `asked` is used.
+    /// Creates a primary without slots, from the address and host name in a reply. With TLS, the
+    /// address to connect to has the host name if there is one, because certificates are for names.
+    /// If the reply lacks the host, the host in `asked` is used.
     fn new(id: String, (endpoint, port): (&str, u16), hostname: &str, asked: Asked<'_>) -> Self {
         // With TLS, the host name, because certificates are for names.
         let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
@@ -72,8 +72,8 @@ impl Primary {
     }
 }
 
-/// The host and TLS of the connection on which the Cluster node was asked. Completes the addresses
-/// in the reply, which may lack the host.
+/// The host of the connection on which a Cluster node was asked, and whether the connection uses
+/// TLS. Completes the addresses in the reply, which may lack the host.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// The host that the request was sent to.
