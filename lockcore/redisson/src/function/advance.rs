@@ -13,7 +13,8 @@ use super::{Grant, Reply};
 pub(super) enum AdvanceOutcome {
     /// This waiter now holds the lock.
     Granted(Party),
-    /// A JVM thread is next. The lock stays free for it, and nobody else may take it.
+    /// A JVM thread is next, and has to acquire the lock itself. The lock stays free, and nobody
+    /// else may take it.
     Stopped,
     /// No waiter can take the lock, so a new acquire may.
     End,
@@ -28,7 +29,7 @@ impl LockState {
         self.lower(call, &skipped);
         call.skipped += skipped.len() as u64;
         if advanced == AdvanceOutcome::End {
-            self.drop_apart();
+            self.drop_leftovers();
         }
         advanced
     }
@@ -79,7 +80,8 @@ impl LockState {
         AdvanceOutcome::End
     }
 
-    /// Grants the lock to the next waiter, as [`advance`](Self::advance) does, if the lock is free.
+    /// Grants the lock to the next waiter, as [`advance`](Self::advance) does. Does nothing if the
+    /// lock is held.
     pub(super) fn advance_if_free(&mut self, call: &mut Call<'_>) {
         if self.hold.is_none() {
             self.advance(call);
@@ -104,9 +106,9 @@ impl LockState {
         value
     }
 
-    /// Sets a lease on a hold without an expiry, which otherwise would never end: the lease of
-    /// `member`, whose command is running. For a hold of a JVM, which does not know of this lease,
-    /// it is at least [`FOREIGN_LEASE_MS`].
+    /// Sets a lease on a hold without an expiry, which otherwise would never end. Called for
+    /// commands of `member`, whose lease is used. For a hold of a JVM, which does not know of this
+    /// lease, it is at least [`FOREIGN_LEASE_MS`].
     pub(super) fn end_endless_hold(&mut self, member: &Member, now_ms: u64) {
         let Some(hold) = &mut self.hold else { return };
         if hold.expires_ms.is_none() {
@@ -115,7 +117,7 @@ impl LockState {
         }
     }
 
-    /// Creates the reply to a command: `outcome`, and the lock's state after the command.
+    /// Creates the reply to a command, from `outcome` and the lock's state after the command.
     pub(super) fn reply<T>(&mut self, call: &Call<'_>, outcome: T) -> Reply<T> {
         let end_ms = self.hold.as_ref().map_or(0, |hold| left_ms(hold, call.now_ms()).max(1));
         Reply {
@@ -129,7 +131,7 @@ impl LockState {
     }
 
     /// Returns the grant of the current holder if it belongs to the node that sends the command;
-    /// otherwise `None`. If the token key was lost, issues a new token.
+    /// otherwise `None`. Issues a new token if the token key was lost.
     fn grant_of(&mut self, call: &Call<'_>, left_ms: u64) -> Option<Grant> {
         let hold = self.hold.as_ref()?;
         let member = hold.member.ours().filter(|member| member.is_of(call.node))?.clone();
@@ -171,7 +173,7 @@ impl LockState {
     }
 
     /// Lowers the liveness deadlines of skipped waiters, whose nodes are not connected, to at most
-    /// [`SKIPPED_MS`] from now. So they leave the queue soon unless their nodes touch them.
+    /// [`SKIPPED_MS`] from now. They then leave the queue soon, unless their nodes touch them.
     fn lower(&mut self, call: &Call<'_>, skipped: &[Party]) {
         let at_most_ms = call.now_ms() + SKIPPED_MS;
         for member in skipped {
@@ -189,8 +191,9 @@ impl LockState {
         }
     }
 
-    /// Clears the scores if the queue is empty, because they are then leftovers.
-    pub(super) fn drop_apart(&mut self) {
+    /// Removes all scores if the queue is empty: a score without a waiter in the queue is a
+    /// leftover.
+    pub(super) fn drop_leftovers(&mut self) {
         if self.queue.is_empty() {
             self.deadlines.clear();
             self.settle();

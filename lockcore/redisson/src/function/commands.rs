@@ -39,7 +39,7 @@ impl LockState {
             return Acquired::Refused;
         }
         self.end_endless_hold(member, call.now_ms());
-        self.drop_apart();
+        self.drop_leftovers();
         let party = Party::from(member);
         // A foreign waiter that stopped the walk for a member of this command also stops it for the
         // next member.
@@ -124,7 +124,7 @@ impl LockState {
         if let Some(first) = members.first() {
             self.end_endless_hold(first, now_ms);
         }
-        self.drop_apart();
+        self.drop_leftovers();
         self.take_back(call, members);
         let members = members.iter().map(|member| self.touch_one(call, &member.into())).collect();
         self.sweep(call);
@@ -167,8 +167,8 @@ impl LockState {
         }
     }
 
-    /// Ends the current hold, whoever has it, or only the hold of `member` if that is `Some`.
-    /// Notifies the node of the former holder, and grants the lock to the next waiter.
+    /// Ends the current hold, whoever has it. If `member` is `Some`, ends only a hold of this
+    /// member. Notifies the node of the former holder, and grants the lock to the next waiter.
     pub fn force_release(
         &mut self,
         call: &mut Call<'_>,

@@ -61,20 +61,20 @@ pub(crate) fn answers(
     read.ok_or_else(nonsense)
 }
 
-/// Parses the reply to an acquire for one member; `None` if it has an unknown form. A reply that is
-/// only the server's time means that the lock was free: the member has the full lease, and the time
-/// is the fencing token.
+/// Parses the reply to an acquire for one member; `None` if it has an unknown form. The short form
+/// is only the server's time. It grants a lock that was free, for the full lease, and the time is
+/// also the fencing token.
 fn acquired(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     if let ReplyBody::Text(clock) = body {
         let grant = held(member, clock)?;
         let now_us = Some(grant.token.get());
-        return Some(usual(vec![Acquired::Granted], grant.left_ms, Some(grant), now_us));
+        return Some(short(vec![Acquired::Granted], grant.left_ms, Some(grant), now_us));
     }
     reply(body, |word, number| Some(vec![outcome::acquired(word, number)?]))
 }
 
-/// Creates the grant of the full lease to `member`, as the fast paths of the scripts report it;
-/// `None` if `token` is not a valid fencing token.
+/// Creates the grant of the full lease to `member`. Called for short replies, in which `token` is
+/// all that is known of the grant. `None` if `token` is not a valid fencing token.
 fn held(member: &Member, token: &str) -> Option<Grant> {
     let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
     Some(Grant { member: member.clone(), token, left_ms, batch: Vec::new() })
@@ -94,7 +94,7 @@ fn all_acquired(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Acquire
 /// time, means that the lock was released and has no waiters.
 fn released(body: ReplyBody<'_>) -> Option<Reply<Released>> {
     if let ReplyBody::Number(1) = body {
-        return Some(usual(Released::Released, 0, None, None));
+        return Some(short(Released::Released, 0, None, None));
     }
     reply(body, outcome::released)
 }
@@ -113,10 +113,10 @@ fn all_renewed(
     all(each, commands, |answer, command| {
         let [member] = command.renews() else { return None };
         let renewed = match ReplyBody::to(member.as_str(), answer) {
-            Some(ReplyBody::Text("")) => Ok(usual(vec![Renewed::NotHeld], 0, None, Some(now_us))),
+            Some(ReplyBody::Text("")) => Ok(short(vec![Renewed::NotHeld], 0, None, Some(now_us))),
             Some(ReplyBody::Text(token)) => {
                 let grant = held(member, token)?;
-                Ok(usual(vec![Renewed::Held], grant.left_ms, Some(grant), Some(now_us)))
+                Ok(short(vec![Renewed::Held], grant.left_ms, Some(grant), Some(now_us)))
             }
             _ => one_of_several(answer, (member, of_error), |outcome, _| match outcome {
                 "held" => Some(vec![Renewed::Held]),
@@ -175,9 +175,9 @@ fn one_of_several<T>(
     reply(ReplyBody::to(first.as_str(), answer)?, outcome).map(Ok)
 }
 
-/// Creates the reply for a script's short reply, sent if no waiter had to be examined. `left_ms` is
-/// the remaining lease.
-fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>) -> Reply<T> {
+/// Creates the reply to a command from a script's short form, used if no waiter had to be examined.
+/// `left_ms` is the remaining lease of the member, 0 if it does not hold the lock.
+fn short<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>) -> Reply<T> {
     let grants = grant.into_iter().collect();
     Reply { grants, first_end_ms: Some(left_ms), now_us, ..Reply::short(outcome) }
 }
