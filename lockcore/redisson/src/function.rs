@@ -25,35 +25,35 @@ pub(crate) use recognise::MAX_COUNT_DIGITS;
 pub use recognise::{is_hold, is_member, is_token};
 pub use step::step;
 
-/// Maximum time, in ms, for which a waiter stays in the queue without a touch (keep-alive) after it
-/// was skipped because its node is not connected.
+/// Maximum time, in ms, for which a waiter stays in the queue after it was skipped, unless its node
+/// touches it. A waiter is skipped if its node is not connected.
 pub const SKIPPED_MS: u64 = 5_000;
-/// Maximum number of waiters with passed liveness deadlines that an acquire or a touch removes, to
-/// bound its cost.
+/// Maximum number of waiters with passed liveness deadlines that an acquire or a touch removes.
+/// Limits the cost of the command.
 pub const SWEEP: usize = 16;
 /// Minimum lease, in ms, that lockcore sets on a JVM's hold without an expiry, since otherwise the
-/// hold would never end. It is the default lease of a JVM.
+/// hold would never end. Equal to the default lease of a JVM.
 pub(crate) const FOREIGN_LEASE_MS: u64 = 30_000;
 
-/// The content of a lock's keys on a server. An expiry is in ms since the epoch; `None` means a key
-/// without a TTL, or without content.
+/// The content of a lock's keys on a server. An expiry is in ms since the epoch; `None` if the key
+/// has no TTL, or does not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LockState {
     /// The granted lock; `None` if the lock is free.
     pub hold: Option<Hold>,
     /// The waiters of lockcore and of JVMs, the next holder first. A list in Redis.
     pub queue: VecDeque<Party>,
-    /// The waiters, each with a score. A JVM removes the first waiter of the queue if the score, in
-    /// ms since the epoch, is not after the JVM's clock. For JVM threads the score is also the
-    /// deadline that lockcore applies.
+    /// The waiters, each with a score in ms since the epoch. A JVM removes the first waiter of the
+    /// queue once the score has passed on the JVM's clock. lockcore applies the score only to JVM
+    /// threads.
     pub deadlines: SortedSet<Party>,
-    /// When `queue` and `deadlines` expire, in ms since the epoch; `None` if they do not, as JVMs
-    /// expect.
+    /// When `queue` and `deadlines` expire, in ms since the epoch. `None` if they have no TTL, as
+    /// usual: JVMs expect none.
     pub queue_expires_ms: Option<u64>,
     /// The last issued fencing token; `None` if no token was issued, or the token key was lost.
     pub token: Option<LastToken>,
-    /// The acquires that were given up, by member, each with the time in ms since the epoch when
-    /// the tombstone expires. Until then, a late copy of the acquire is refused.
+    /// The members whose acquires were given up, each with the time in ms since the epoch when the
+    /// tombstone expires. Until then, a late copy of the acquire is refused.
     pub tombstones: BTreeMap<Member, u64>,
     /// The waiters of lockcore, each with a liveness deadline in ms since the epoch: the waiter's
     /// node is assumed alive until then. JVMs do not know this key.
@@ -120,8 +120,8 @@ pub enum Message {
 pub struct Call<'a> {
     /// The node that sends the command.
     pub node: &'a NodeId,
-    /// Returns true if a message to the node with this id would be received. A node that is not
-    /// connected is granted nothing.
+    /// Returns true if a message to the node with this id would be received. Waiters of a node that
+    /// is not connected are skipped, unless they belong to `node`.
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The server's time, in µs since the epoch.
     pub now_us: u64,

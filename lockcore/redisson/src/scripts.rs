@@ -14,8 +14,8 @@ const PARTS: [(&str, &str); 3] = [
     ("--#include redisson/several\n", include_str!("lua/several.lua")),
 ];
 
-/// Number of waiters that a script reads at a time while it searches for the next holder, after it
-/// has read the first alone, which usually gets the lock.
+/// Number of waiters that a script reads at a time while it searches for the next holder. The first
+/// waiter is read alone, because it usually gets the lock.
 const MOST_WALKED: u64 = 32;
 
 /// The constants of the scripts, as names and values. In the Lua files, `$name` stands for the

@@ -8,7 +8,7 @@ use proto::{Command, LockName, Member, Mode};
 
 use crate::scripts;
 
-/// Number of keys that most scripts get for a lock, in addition to one for each tombstone.
+/// Number of a lock's keys that a script gets, without tombstones. A renewal gets only two keys.
 const KEYS: usize = 7;
 
 /// Writes the script call for `command` on `lock` to `to`. `None` if the layout has no script for

@@ -10,11 +10,11 @@ use super::{Call, LockState, PATIENCE_MS};
 /// How much, in ms, a JVM subtracts from the scores of all waiters behind it when it leaves the
 /// queue. This is Redisson's default.
 pub const JVM_STEP_MS: u64 = 300_000;
-/// How far in the future, in ms, a touch sets the score of a lockcore waiter with no JVM ahead of
-/// it. A short time lets JVMs remove the waiter soon if all nodes die.
+/// How far in the future, in ms, lockcore sets the score of a waiter of its own with no JVM ahead.
+/// The time is short, so that JVMs can soon remove the waiter if all lockcore nodes die.
 pub const SHORT_SCORE_MS: u64 = 60_000;
-/// Maximum excess, in ms, of a new waiter's score over the score that it needs. A higher score of
-/// the last waiter is copied only up to this excess.
+/// Maximum, in ms, by which the score of a new waiter exceeds the score that it needs. A new waiter
+/// copies a higher score of the last waiter in the queue, up to this maximum.
 pub const SLACK_MS: u64 = 3_600_000;
 /// Number of waiters at the head of the queue that a touch examines to find lockcore waiters with
 /// no JVM ahead of them, and the first JVM behind.
@@ -40,7 +40,7 @@ pub struct Peers<'a> {
 }
 
 impl Default for Peers<'_> {
-    /// Creates a value for which no JVM thread is subscribed.
+    /// Creates a value without subscriptions of JVM threads.
     fn default() -> Self {
         Self { listens: &|_| false }
     }
@@ -79,9 +79,11 @@ impl LockState {
     }
 
     /// Adds `member`, of lockcore, at the end of the queue, with a liveness deadline and a score.
-    /// The score is so high that it stays in the future even after every JVM ahead has left the
-    /// queue and subtracted [`JVM_STEP_MS`]. JVMs base the scores of later waiters on the last
-    /// score in the queue. So a last score that is higher still is copied, up to [`SLACK_MS`] more.
+    ///
+    /// Every JVM ahead subtracts [`JVM_STEP_MS`] from the score when it leaves the queue. The score
+    /// is so high that it is in the future even then. If the last score in the queue is higher
+    /// still, the new waiter gets the same score, up to [`SLACK_MS`] more than it needs: JVMs base
+    /// the scores of later waiters on the last score.
     pub(super) fn enqueue(&mut self, call: &Call<'_>, member: &Party) {
         let now_ms = call.now_ms();
         let last_ms = self.queue.back().and_then(|last| self.deadlines.get(last)).unwrap_or(0);
@@ -102,10 +104,10 @@ impl LockState {
         self.arrivals.push(member.clone());
     }
 
-    /// Renews the liveness deadline of a lockcore waiter, and raises the score by the time that has
-    /// passed since the last renewal. If no JVM is ahead, the score is set to [`SHORT_SCORE_MS`]
-    /// from now instead: nobody subtracts from it any more, and JVMs can soon get past the waiter
-    /// if the node dies.
+    /// Renews the liveness deadline of a lockcore waiter, and raises the score. Called for each
+    /// touch, and for a repeated acquire. With a JVM ahead, the score rises by the time since the
+    /// last renewal. Without, nobody subtracts from the score any more, so it is set to
+    /// [`SHORT_SCORE_MS`] from now: if the node dies, JVMs can soon remove the waiter.
     pub(super) fn raise(&mut self, call: &Call<'_>, member: &Party) {
         let patience_ms = call.now_ms() + PATIENCE_MS;
         let short_ms = call.now_ms() + SHORT_SCORE_MS;
@@ -123,8 +125,8 @@ impl LockState {
     }
 
     /// Raises the score of the first JVM in the queue to at least [`JVM_STEP_MS`] from now, if
-    /// lockcore waiters are ahead of it. The JVM based the score on a short score of theirs, and
-    /// would otherwise expire while they hold the lock.
+    /// lockcore waiters are ahead of it. The JVM based its score on their short scores, and would
+    /// otherwise expire while they hold the lock.
     fn raise_next_jvm(&mut self, call: &Call<'_>) {
         let at = self.queue.iter().take(LEADING).position(|member| member.ours().is_none());
         let Some(next) = at.filter(|at| *at > 0).and_then(|at| self.queue.get(at)).cloned() else {
@@ -170,7 +172,7 @@ impl LockState {
     }
 
     /// Sets the liveness deadline of a lockcore waiter to `until_ms`, in ms since the epoch. Also
-    /// renews the expiry of the keys with liveness deadlines, and removes that of the queue.
+    /// extends the expiry of the keys with liveness deadlines, and removes any expiry of the queue.
     pub(super) fn believe_alive(&mut self, call: &Call<'_>, member: &Party, until_ms: u64) {
         self.alive.set(member, until_ms);
         self.alive_expires_ms = Some(call.now_ms() + ALIVE_MS);
@@ -179,9 +181,11 @@ impl LockState {
     }
 
     /// Returns true if a JVM thread that was just woken is dead: it has been without a subscription
-    /// for [`GRACE_MS`]. `gone` caches the dead threads for the rest of this command. If the thread
-    /// is subscribed, forgets all suspects, and limits the thread's score to [`JVM_STEP_MS`] from
-    /// now unless it is last in the queue.
+    /// for [`GRACE_MS`]. The first search of a command finds all dead threads, and `gone` keeps
+    /// them for later calls.
+    ///
+    /// If the thread is subscribed, forgets all suspects, and lowers the thread's score to at most
+    /// [`JVM_STEP_MS`] from now, unless it is the last waiter.
     pub(super) fn has_gone(
         &mut self,
         call: &Call<'_>,
@@ -201,10 +205,10 @@ impl LockState {
         false
     }
 
-    /// Records which waiting JVM threads have no subscription now, each with the time when it was
-    /// first found so, in place of the earlier suspects. Returns the threads that have been so for
-    /// [`GRACE_MS`], which are dead. All threads are examined at once, so that the threads of a
-    /// dead JVM cost a single grace period rather than one each.
+    /// Finds the waiting JVM threads without a subscription, and records them in place of the
+    /// earlier suspects, each with the time when it was first found so. Returns the threads that
+    /// have been so for [`GRACE_MS`], which are dead. All threads are examined at once, so that the
+    /// threads of a dead JVM cost a single grace period rather than one each.
     fn look_for_gone(&mut self, call: &Call<'_>) -> BTreeSet<Party> {
         let now_ms = call.now_ms();
         let mut gone = BTreeSet::new();

@@ -32,10 +32,9 @@ impl LockState {
     }
 }
 
-/// Runs a command from `node` on a lock's state without JVM threads that are subscribed. Returns
-/// the answer to `node` and the published messages, in order. `now_us` is the server time in µs
-/// since the epoch. `connected` returns true if the node with this id would receive a message;
-/// other nodes are granted nothing.
+/// Runs a command from `node` on a lock's state. No JVM thread is subscribed. Returns the answer to
+/// `node` and the published messages, in order. `now_us` is the server time in µs since the epoch.
+/// `connected` is as in [`Call::connected`].
 pub fn step(
     state: &mut LockState,
     connected: &dyn Fn(&str) -> bool,
