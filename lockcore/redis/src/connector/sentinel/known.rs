@@ -47,8 +47,8 @@ impl Known {
     ///
     /// # Errors
     /// No sentinel has replied; no majority has replied to the first lookup; or the replies name
-    /// another primary in a configuration that is not newer, and no majority has done so for
-    /// [`SET_UP_ANEW`]. The text is the reason.
+    /// another primary, in the same configuration, or in an older configuration that no majority
+    /// has reported for [`SET_UP_ANEW`] yet. The text is the reason.
     pub(super) fn judge(
         &mut self,
         now: Instant,
