@@ -307,7 +307,11 @@ impl CommandLink {
             let recipient = move |answer: Answered| then(link.judge(&by, answer));
             self.send(&sender, command, Box::new(recipient));
         });
-        let ended = || ClientError::refused(ClientErrorKind::Closed, "the runtime has ended");
+        // The task that drops a request may have sent it before.
+        let ended = || ClientError {
+            may_have_run: true,
+            ..ClientError::refused(ClientErrorKind::Closed, "the runtime has ended")
+        };
         answer.await.unwrap_or_else(|| Err(ended()))
     }
 
