@@ -37,8 +37,9 @@ impl LayerHolds {
         Self { config, holds, layer, log: None }
     }
 
-    /// Adds the acquired locks to the registry `holds`, marked with a new layer number, so that
-    /// this value releases them. Returns the handle of the last lock.
+    /// Adds the acquired locks to the request's registry, and returns the handle of the last lock.
+    /// In the registry, each layer of the request has a number, so that the returned value releases
+    /// only the locks of its own layer.
     pub(crate) fn add(
         &mut self,
         acquired: AcquiredKeys,

@@ -68,8 +68,8 @@ where
 /// The end of a [`Section`]: the result of the work, and the locks that are still held.
 pub(crate) struct End<T, E> {
     pub(crate) result: Result<T, Failure<E>>,
-    /// The request's log, and the layer's locks if they stay held after this result. The receiver
-    /// records the outcome in the log, because only the receiver knows whether the result is a
+    /// The locks that the layer still holds after this result, together with the request's log. The
+    /// caller records the outcome in the log, because only the caller knows whether the result is a
     /// refusal.
     pub(crate) layer_holds: LayerHolds,
 }

@@ -46,8 +46,8 @@ pub(crate) use by_text;
 /// version of the protocol.
 pub(crate) const MARKER: &str = "~2";
 
-/// The first two characters of a plain member's text. Such a text contains no demand, because its
-/// layout supports only exclusive locks.
+/// The first two characters of a member's stored text in a layout without reads and permits. Such a
+/// text does not say whether the member demands a lock, a read or permits.
 pub const PLAIN_MARKER: &str = "~1";
 
 /// The beginning of the demand in a member's text, if the member is not served
@@ -231,8 +231,8 @@ impl Member {
         Self { text, number, lease_ms, demand, service }
     }
 
-    /// Creates a member whose text has no demand part, for a layout that supports only exclusive
-    /// locks.
+    /// Creates an exclusive member for a layout without reads and permits. Its stored text does not
+    /// say what it demands.
     pub fn plain(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
         let text = text(PLAIN_MARKER, node, (number, lease_ms), [""; 4], label);
         Self { text, number, lease_ms, demand: Demand::EXCLUSIVE, service: Service::Alone }

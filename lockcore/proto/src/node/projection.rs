@@ -48,7 +48,8 @@ pub enum Due {
     Turn,
     /// Attempts that are backing off are retried.
     Retry,
-    /// Members that were released shortly before another server took over leave once more.
+    /// Requests to leave are repeated for members that were released shortly before another server
+    /// took over, because it may not know of the release.
     LeaveAgain,
     /// The renewal of all holds continues, after a reconnect or a jump of the server's clock.
     RenewAll,

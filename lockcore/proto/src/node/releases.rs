@@ -88,10 +88,11 @@ impl<P: Mirror> Core<P> {
         is_known.then_some(number)
     }
 
-    /// Handles a release that found no hold on the server. The member leaves, because it may be
-    /// queued again: a copy of the acquire may have run after a force-release. For a batch, all
-    /// finished members leave, because a force-release sets them aside to come back. Returns the
-    /// member id; `None` if the member is not in the table.
+    /// Handles a release that found no hold on the server. The member leaves the queue, because a
+    /// copy of its acquire may have run after a force release and queued the member again. In a
+    /// batch, all members that have released leave too: after a force release, the server keeps all
+    /// members of the batch aside, and a touch returns them to the queue. Returns the member id, or
+    /// `None` if the member is not in the table.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;

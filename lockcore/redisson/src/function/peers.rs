@@ -124,9 +124,10 @@ impl LockState {
         self.believe_alive(call, member, patience_ms.max(lived_ms));
     }
 
-    /// Raises the score of the first JVM in the queue to at least [`JVM_STEP_MS`] from now, if
-    /// lockcore waiters are ahead of it. The JVM based its score on their short scores, and would
-    /// otherwise expire while they hold the lock.
+    /// Postpones the time at which the first waiting JVM is taken for dead to at least
+    /// [`JVM_STEP_MS`] from now, if waiters of this project are ahead of it. The JVM has derived
+    /// this time, its score, from the short scores of these waiters, and would otherwise lose its
+    /// position while one of them holds the lock.
     fn raise_next_jvm(&mut self, call: &Call<'_>) {
         let at = self.queue.iter().take(LEADING).position(|member| member.ours().is_none());
         let Some(next) = at.filter(|at| *at > 0).and_then(|at| self.queue.get(at)).cloned() else {
