@@ -62,8 +62,7 @@ pub struct RefusedLock {
 pub struct WaitedLock {
     /// The lock's name in the store, as in [`RefusedLock::lock`].
     pub lock: Option<String>,
-    /// The longest wait for the name that ended in this hour: granted, timed out or cancelled; on a
-    /// [quorum](crate::guide::quorum), granted only.
+    /// The longest wait for the name that ended in this hour: granted, timed out or cancelled.
     pub longest: Duration,
 }
 

@@ -145,29 +145,42 @@ struct Reported {
     primaries: Arc<Primaries>,
     lock: LockName,
     of: HoldCell,
+    began: Instant,
     has_ended: bool,
 }
 
 impl Reported {
     fn new(ascent: &Ascent) -> Self {
         let (lock, of) = (ascent.request.lock.clone(), ascent.of.clone());
-        Self { primaries: Arc::clone(&ascent.primaries), lock, of, has_ended: false }
+        let (primaries, began) = (Arc::clone(&ascent.primaries), Instant::now());
+        Self { primaries, lock, of, began, has_ended: false }
     }
 
     fn end(mut self, result: &ClimbResult) {
         self.has_ended = true;
         let (lock, of) = (self.lock.clone(), self.of.clone());
+        let is_timeout = |error: &LockError| error.kind() == LockErrorKind::Timeout;
+        if result.as_ref().is_err_and(is_timeout) {
+            self.note_wait();
+        }
         self.primaries.observer.note(&match result {
             Ok(Some(hold)) => Note::Granted { lock, waited: hold.waited(), handed_over: false, of },
             Ok(None) => Note::Refused { lock, refusal: Refusal::Busy, of },
             Err(error) => Note::Refused { lock, refusal: Refusal::Kind(error.kind()), of },
         });
     }
+
+    /// Reports a wait that ended without a grant.
+    fn note_wait(&self) {
+        let (lock, of) = (self.lock.clone(), self.of.clone());
+        self.primaries.observer.note(&Note::Cancelled { lock, waited: self.began.elapsed(), of });
+    }
 }
 
 impl Drop for Reported {
     fn drop(&mut self) {
         if !self.has_ended {
+            self.note_wait();
             self.primaries.observer.cancelled(&self.of);
         }
     }

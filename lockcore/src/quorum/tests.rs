@@ -526,6 +526,21 @@ async fn an_inspection_tells_at_how_many_primaries_the_process_of_a_holder_holds
     drop(guard);
 }
 
+#[tokio::test(start_paused = true)]
+async fn waits_that_end_without_the_lock_are_among_the_hottest() {
+    let mut network = Network::new(3, 26);
+    let (one, other) = (network.start(), network.start());
+    let guard = locked(&network, one).await;
+    let longest =
+        |network: &Network| Some(network.locks(other).hottest().first()?.waited[0].longest);
+    network.locks(other).lock_timeout("k", ms(2_000)).await.expect_err("held");
+    assert_eq!(longest(&network), Some(ms(2_000)), "timed out");
+    let cancelled = timeout(ms(3_000), network.locks(other).lock("k")).await;
+    assert!(cancelled.is_err());
+    assert_eq!(longest(&network), Some(ms(3_000)), "cancelled");
+    guard.release().await.expect("held");
+}
+
 // The primaries are on other threads: the hold may end at the second and the third while the loss
 // at the first is handled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
