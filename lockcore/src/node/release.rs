@@ -59,9 +59,9 @@ impl fmt::Debug for NodeRelease {
     }
 }
 
-/// A future for the outcome of a release that has been sent. The outcome is the reply to the release
-/// request. If other waiters of this process share the hold in a batch, the hold passes to them
-/// without a request, and the outcome is the reply to a later request for the batch.
+/// A future for the outcome of a release that has been sent. The outcome is the reply to the
+/// release request. If other waiters of this process share the hold in a batch, the hold passes to
+/// them without a request, and the outcome is the reply to a later request for the batch.
 pub(crate) struct RunningRelease {
     driver: Arc<Driver>,
     shared: HoldCell,

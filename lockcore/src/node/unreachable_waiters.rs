@@ -24,9 +24,9 @@ struct Streak {
 }
 
 impl UnreachableWaiters {
-    /// Records a hand-off that skipped waiters. If a warning is due, returns how long hand-offs have
-    /// skipped waiters, without a pause longer than [`WARN_AFTER`]; otherwise `None`. At most one
-    /// warning is due per [`WARN_AFTER`].
+    /// Records a hand-off that skipped waiters. If a warning is due, returns how long hand-offs
+    /// have skipped waiters, without a pause longer than [`WARN_AFTER`]; otherwise `None`. At most
+    /// one warning is due per [`WARN_AFTER`].
     pub(crate) fn note(&self, now: Instant) -> Option<Duration> {
         let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let current = streak.get_or_insert(Streak { since: now, last: now, warned: None });
