@@ -167,6 +167,9 @@ pub(super) struct Overview {
     steps: u32,
     /// The survey's duration, in ms.
     took_ms: u64,
+    /// The number of names left out because their keys belong to another program, or to processes
+    /// with another version of lockcore.
+    unreadable: u64,
     /// The errors of servers that did not respond to the survey, each text once.
     errors: Vec<String>,
     /// The last error in `errors`. It becomes the response if the survey found no lock.
@@ -263,8 +266,8 @@ impl Overview {
             }
             steps += 1;
         }
-        let took_ms = ms(begun.elapsed());
-        Self { locks: found, is_complete, steps, took_ms, errors, failure }
+        let (took_ms, unreadable) = (ms(begun.elapsed()), survey.unreadable());
+        Self { locks: found, is_complete, steps, took_ms, unreadable, errors, failure }
     }
 }
 
@@ -282,7 +285,7 @@ impl<'a> View<'a> {
     }
 
     fn markup(&self) -> Markup {
-        let Overview { is_complete, steps, took_ms, errors, .. } = self.overview;
+        let Overview { is_complete, steps, took_ms, unreadable, errors, .. } = self.overview;
         html! {
             p.note {
                 "Locks found: " (count(self.found as u64)) ", in " (age(*took_ms)) ". Steps: "
@@ -291,6 +294,12 @@ impl<'a> View<'a> {
                     (count(self.matching as u64)) " match the filter. "
                 }
                 @if !is_complete { strong { "There may be more: the search did not finish. " } }
+            }
+            @if *unreadable > 0 {
+                p.trouble {
+                    (count(*unreadable)) " more cannot be read: the keys belong to another program, \
+                     or to processes with another version of lockcore."
+                }
             }
             @for error in errors { p.trouble { (text(error)) } }
             (table("busy", "Held or awaited",

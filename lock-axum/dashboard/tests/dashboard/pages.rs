@@ -280,6 +280,22 @@ async fn ten_thousand_waiters_are_told_in_parts() {
 }
 
 #[tokio::test]
+async fn the_overview_counts_the_keys_that_it_cannot_read() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let _guard = locks.lock("mine").await.unwrap();
+    let pages = Pages::of(&locks);
+    assert!(!pages.html("overview").await.contains("cannot be read"));
+    redis.run(redis::pipe().cmd("SET").arg("lock:{other}").arg("another program's").ignore()).await;
+    let pages = Pages::of(&locks);
+    let seen = pages.json("overview").await;
+    assert_eq!((&seen["found"], &seen["unreadable"]), (&json!(1), &json!(1)));
+    let page = pages.html("overview").await;
+    assert!(page.contains("1 more cannot be read: the keys belong to another program"), "{page}");
+}
+
+#[tokio::test]
 async fn those_who_ask_for_the_overview_at_the_same_time_share_a_survey() {
     let server = RedisServer::start();
     let mut redis = Raw::connect(&server.url()).await;
