@@ -76,13 +76,16 @@ impl<P: Mirror> Core<P> {
     /// Returns the time when [`tick`](Self::tick) must be called next; `None` if no work is
     /// scheduled. Any event may change this time.
     pub fn next(&self) -> Option<Moment> {
-        // This runs after every event. It needs no nested loop, because each kind of work belongs
-        // to the node or to a lane.
-        let of_node = DueWork::ALL.map(|work| self.first_of_node(work));
-        let mut next = of_node.into_iter().fold(None, earlier);
+        // This runs after every event, so the loops over the kinds of work are unrolled: each kind
+        // belongs to the node or to a lane.
+        let mut next = None;
+        for work in &DueWork::ALL {
+            next = earlier(next, self.first_of_node(*work));
+        }
         for lane in self.table.lanes() {
-            let of_lane = DueWork::ALL.map(|work| self.first_in(lane, work));
-            next = of_lane.into_iter().fold(next, earlier);
+            for work in &DueWork::ALL {
+                next = earlier(next, self.first_in(lane, *work));
+            }
         }
         next
     }
