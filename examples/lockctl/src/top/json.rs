@@ -72,7 +72,7 @@ fn line(look: &Look, processes: &Processes) -> Result<String, Failure> {
     stdout::json(&Line {
         time_ms: milliseconds(time),
         took_ms: milliseconds(look.took),
-        ping_ms: look.ping.map(|ping| ping.as_secs_f64() * 1_000.0),
+        ping_ms: look.ping.map(|ping| (ping.as_secs_f64() * 1e6).round() / 1e3),
         busy: look.locks.len(),
         waiting: look.waiting(),
         is_cut: look.is_cut,
