@@ -5,9 +5,10 @@ mod axum;
 mod grpc;
 pub(crate) mod problem;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -227,17 +228,23 @@ fn log(error: &LockError) {
         tracing::error!(%error, "the locks are not set up correctly");
     }
     // The response hides the reason: without a subscriber it would be lost.
-    static WARNED: Once = Once::new();
-    if !tracing::dispatcher::has_been_set() {
-        WARNED.call_once(|| {
-            // The service continues without stderr.
-            let _ = writeln!(
-                std::io::stderr(),
-                "lock-tower: the locks are not set up correctly: {error} (logged once; a `tracing` \
-                 subscriber shows each refusal)"
-            );
-        });
+    if !tracing::dispatcher::has_been_set() && is_new_reason(error) {
+        // The service continues without stderr.
+        let _ = writeln!(
+            std::io::stderr(),
+            "lock-tower: the locks are not set up correctly: {error} (printed once; a `tracing` \
+             subscriber shows each refusal)"
+        );
     }
+}
+
+/// Returns true the first time that this process calls it for an error with this text, for at most
+/// 16 different texts, because some contain a name that a client chooses.
+fn is_new_reason(error: &LockError) -> bool {
+    const MAX_REASONS: usize = 16;
+    static REASONS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut reasons = REASONS.lock().unwrap_or_else(PoisonError::into_inner);
+    reasons.len() < MAX_REASONS && reasons.insert(error.to_string())
 }
 
 /// Returns true if a minute has passed since the last warning about another program's key. Without
