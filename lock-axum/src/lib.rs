@@ -234,3 +234,4 @@ pub use lock_tower::{
     LockError, LockHandle, LockScopeLayer, OnLost, Refusals, RequestLocks, ServiceBuilderExt,
 };
 pub use lockcore::{FencingToken, LockGuard, Locks, WhenBusy};
+pub use {lock_tower, lockcore};

@@ -271,6 +271,7 @@ pub use config::OnLost;
 pub use hold::handle::LockHandle;
 pub use key::{Clash, ExtractKey, ExtractKeyExt, IntoKeys, KeyError, Keys, PermitLimit};
 pub use lock::LockLayer;
+pub use lockcore;
 pub use lockcore::LockErrorKind;
 pub use refusal::{Cause, LockError};
 
