@@ -157,7 +157,7 @@ impl Locks {
     }
 
     /// Runs `section` under the lock, stops it if the hold is lost, and releases the lock
-    /// afterwards.
+    /// afterwards. For other options than the defaults, such as a wait, see [`LockRequest::with`].
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -189,16 +189,7 @@ impl Locks {
     where
         F: AsyncFnOnce(&LockGuard) -> T,
     {
-        let guard = self.lock(key).await?;
-        let value = tokio::select! {
-            value = section(&guard) => value,
-            () = guard.lost() => return Err(LockError::new(LockErrorKind::Lost)),
-        };
-        match guard.release().await {
-            Err(error) if error.kind() == LockErrorKind::Lost => Err(error),
-            // Unavailable: the lease had not expired, and the release continues in the background.
-            _ => Ok(value),
-        }
+        self.key(key).with(section).await
     }
 
     /// Returns the holders and waiters of the lock, with the waiters in queue order. For operators.

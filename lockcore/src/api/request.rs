@@ -9,6 +9,7 @@ use proto::node::Request;
 use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode, WhenBusy};
 
 use crate::api::acquire::{Acquire, TryAcquire};
+use crate::api::guard::LockGuard;
 use crate::backend::{Acquisition, Backend};
 use crate::node::class::Class;
 use crate::node::{LocalOptions, begin_class};
@@ -192,6 +193,38 @@ impl LockRequest {
     /// with [`Demand::EXCLUSIVE`].
     pub fn lock(self) -> Acquire {
         self.acquire(Demand::EXCLUSIVE)
+    }
+
+    /// Acquires the lock with the options of this request, runs `section` under it, stops it if the
+    /// hold is lost, and releases the lock afterwards.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// # let locks = lockcore::Locks::in_memory();
+    /// let request = locks.key("wallet:7").wait(Duration::from_secs(5));
+    /// let sum = request.with(async |_hold| 1 + 1).await?;
+    /// assert_eq!(sum, 2);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
+    /// Errors, panics and cancel safety: see [`Locks::with`](crate::Locks::with).
+    pub async fn with<F, T>(self, section: F) -> Result<T, LockError>
+    where
+        F: AsyncFnOnce(&LockGuard) -> T,
+    {
+        let guard = self.lock().await?;
+        let value = tokio::select! {
+            value = section(&guard) => value,
+            () = guard.lost() => return Err(LockError::new(LockErrorKind::Lost)),
+        };
+        match guard.release().await {
+            Err(error) if error.kind() == LockErrorKind::Lost => Err(error),
+            // Unavailable: the lease had not expired, and the release continues in the background.
+            _ => Ok(value),
+        }
     }
 
     /// Tries to acquire the lock once: [`try_acquire`](Self::try_acquire) with

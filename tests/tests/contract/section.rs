@@ -4,10 +4,11 @@ use std::future::pending;
 
 use lockcore::LockErrorKind;
 
-use crate::backend::{Backend, soon, until_nothing_is_left, until_waiting};
+use crate::backend::{Backend, ms, soon, until_nothing_is_left, until_waiting};
 
 on_every_store!(
     a_section_runs_under_the_lock_and_releases_it,
+    a_section_of_a_request_has_the_options_of_the_request,
     a_section_is_stopped_when_the_hold_is_lost,
     a_section_that_is_dropped_releases_the_lock,
     sections_never_overlap,
@@ -25,6 +26,17 @@ async fn a_section_runs_under_the_lock_and_releases_it(backend: &Backend) {
     assert_eq!(value.expect("held"), 42);
     let guard = b.try_lock("key").await.expect("an answer").expect("given back");
     guard.release().await.expect("held until now");
+}
+
+async fn a_section_of_a_request_has_the_options_of_the_request(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let limited = || b.key("key").wait(ms(50)).max_hold(ms(300));
+    let section = a.with("key", async |_| limited().with(async |_| ()).await);
+    let error = section.await.expect("held").expect_err("held by the other");
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    let error = soon(limited().with(async |_| pending::<()>().await)).await.expect_err("too long");
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+    until_nothing_is_left(&a, "key").await;
 }
 
 async fn a_section_is_stopped_when_the_hold_is_lost(backend: &Backend) {
