@@ -69,7 +69,7 @@ impl LockErrorKind {
         match self {
             Self::InvalidKey => "invalid lock name",
             Self::InvalidOption => "invalid option",
-            Self::Timeout => "timed out waiting for the lock",
+            Self::Timeout => "the lock did not become free in time",
             Self::QueueFull => "too many requests wait: try again later, or raise the queue limit",
             Self::WaitTooLong => "the queue is too long for the wait: try again later",
             Self::Superseded => "superseded by a newer request",

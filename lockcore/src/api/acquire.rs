@@ -15,7 +15,7 @@ use crate::types::error::LockError;
 
 /// The text of the `Timeout` error of an [`Acquire`] that finds the lock busy and may not wait,
 /// because of a wait of zero or [`WhenBusy::Refuse`](crate::WhenBusy::Refuse).
-const BUSY: &str = "the lock is busy, and this request does not wait";
+const BUSY: &str = "this request does not wait";
 
 /// The future that waits for a lock, a read or permits in order of arrival, and returns the guard.
 /// Made by [`Locks::lock`](crate::Locks::lock),
@@ -75,7 +75,7 @@ impl Acquire {
     }
 
     /// Returns a channel of the [position](Self::position), for a task that displays it. The
-    /// channel closes when the acquisition has ended and the guard, if any, is dropped.
+    /// channel closes when the acquisition ends: with a guard, with an error, or dropped.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {

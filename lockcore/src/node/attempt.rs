@@ -163,7 +163,11 @@ impl Attempt {
     }
 
     pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
-        self.cell.positions()
+        let positions = self.cell.positions();
+        if let AttemptState::Done = self.state {
+            self.cell.close_positions();
+        }
+        positions
     }
 
     /// Sends the attempt's queue positions to this channel from now on. Does nothing if the
@@ -419,7 +423,17 @@ fn poll_refusal(
 impl Future for Attempt {
     type Output = AttemptResult;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
+        let polled = self.as_mut().poll_outcome(cx);
+        if polled.is_ready() {
+            self.cell.close_positions();
+        }
+        polled
+    }
+}
+
+impl Attempt {
+    fn poll_outcome(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
         let mut this = self.project();
         let has_just_asked = matches!(this.state, AttemptState::New(_));
         if let AttemptState::New(request) = this.state {
@@ -518,6 +532,7 @@ impl Future for Attempt {
 impl PinnedDrop for Attempt {
     fn drop(self: Pin<&mut Self>) {
         let this = self.project();
+        this.cell.close_positions();
         match this.state {
             AttemptState::New(_) => this.node.observer.unpolled(),
             AttemptState::Running(running) => {

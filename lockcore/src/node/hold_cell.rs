@@ -39,7 +39,9 @@ pub(crate) struct Cell {
     /// The number of waiters ahead when the server last queued the attempt, plus one; zero if the
     /// server has not queued the attempt.
     queued: AtomicU64,
-    positions: OnceLock<watch::Sender<Option<u64>>>,
+    /// The channel of the attempt's queue positions, once it was requested. The sender is `None`
+    /// once the attempt has ended, so that the channel is closed.
+    positions: OnceLock<Mutex<Option<watch::Sender<Option<u64>>>>>,
     /// True once the lock was downgraded to a read.
     is_reduced: AtomicBool,
     /// The predicted wait; `None` if there is no prediction, so that the attempt is not refused
@@ -164,23 +166,39 @@ impl Cell {
 
     /// Returns a channel with the attempt's queue positions, beginning with the current position.
     pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
-        let sender = self.positions.get_or_init(|| watch::Sender::new(None));
+        self.publish_positions_to(watch::Sender::new(None));
         // A position published before the sender existed was lost; publish it again.
         self.publish_position();
-        sender.subscribe()
+        match self.position_sender() {
+            Some(sender) => sender.subscribe(),
+            None => watch::Sender::new(self.position()).subscribe(),
+        }
     }
 
     /// Sends the queue positions to this channel from now on. Does nothing if they already go to
     /// another channel.
     pub(crate) fn publish_positions_to(&self, positions: watch::Sender<Option<u64>>) {
-        let _ = self.positions.set(positions);
+        let _ = self.positions.set(Mutex::new(Some(positions)));
+    }
+
+    /// Closes the channel of the queue positions, if there is one.
+    pub(crate) fn close_positions(&self) {
+        if let Some(sender) = self.positions.get() {
+            let sender = sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+            // Dropped outside the mutex, because it wakes receivers.
+            drop(sender);
+        }
+    }
+
+    fn position_sender(&self) -> Option<watch::Sender<Option<u64>>> {
+        self.positions.get()?.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Publishes the current queue position, if there is a channel. Of two concurrent calls, the
     /// later one always publishes the latest position. This runs foreign code, so no mutex may be
     /// locked during this call.
     pub(crate) fn publish_position(&self) {
-        let Some(sender) = self.positions.get() else { return };
+        let Some(sender) = self.position_sender() else { return };
         sender.send_if_modified(|published| {
             std::mem::replace(published, self.position()) != *published
         });

@@ -121,7 +121,7 @@ impl LockError {
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sentence = match self.kind {
-            LockErrorKind::Timeout if self.is_of_permits => "timed out waiting for permits",
+            LockErrorKind::Timeout if self.is_of_permits => "too few permits became free in time",
             kind => kind.sentence(),
         };
         f.write_str(sentence)?;

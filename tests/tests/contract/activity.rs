@@ -1,5 +1,6 @@
 //! A node's own waits and holds.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::poll;
@@ -122,10 +123,24 @@ async fn an_acquire_knows_its_position_once_it_is_queued(backend: &Backend) {
     assert_eq!(*last.positions().borrow(), Some(3));
     drop((last, guard));
     for (acquire, mut positions) in waiting {
-        soon(acquire).await.expect("in its turn").release().await.expect("held until now");
-        // The node drops the hold when it receives the response to the release.
+        let mut acquire = acquire;
+        let guard = soon(acquire.as_mut()).await.expect("in its turn");
+        // Although the future and the guard are still there.
+        while soon(positions.changed()).await.is_ok() {}
+        let ended = acquire.positions();
+        assert_eq!((*ended.borrow(), ended.has_changed().is_err()), (acquire.position(), true));
+        guard.release().await.expect("held until now");
+    }
+    let guard = locks.lock("key").await.expect("free");
+    let timed_out = locks.lock_timeout("key", Duration::from_millis(100));
+    let dropped = locks.lock("key");
+    let mut channels = [timed_out.positions(), dropped.positions()];
+    timed_out.await.expect_err("held");
+    assert!(poll!(pin!(dropped)).is_pending());
+    for positions in &mut channels {
         while soon(positions.changed()).await.is_ok() {}
     }
+    drop(guard);
 }
 
 async fn an_attempt_that_is_dropped_at_any_point_is_no_activity(backend: &Backend) {
