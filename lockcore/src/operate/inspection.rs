@@ -8,8 +8,9 @@ use proto::{Demand, FencingToken, Inspection, Label, Member, Party};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInspection {
-    /// Counts a refusal of this name. If the table is full, a new name replaces the name with the
-    /// lowest count, and continues from that count. So a count can be too high but never too low.
+    /// The holders, sorted by the end of their leases, earliest first: either one lock, or reads
+    /// and permits. On a [quorum](crate::guide::quorum), the holders at the first primary in the
+    /// list come first, then holders known only to other primaries.
     pub holders: Vec<Participant>,
     /// The waiters in queue order, the next to be granted first; on a quorum, the waiters at the
     /// first primary in the list. Waiters whose process has been silent for 15 s are left out.
