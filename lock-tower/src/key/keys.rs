@@ -205,7 +205,8 @@ impl Keys {
 
     /// Sets the label under which operators see this request in
     /// [`inspect`](lockcore::Locks::inspect), instead of the layer's label. Only the first 64 bytes
-    /// are kept.
+    /// are kept. Labels that differ for each request have [a
+    /// cost](lockcore::LockRequest::label).
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(label.as_ref().into());
         self

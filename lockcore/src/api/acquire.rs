@@ -67,9 +67,10 @@ impl Acquire {
     /// is an upper bound. Waiters that were granted the lock as a
     /// [batch](crate::LocksBuilder::batch_limit) count until their process has served them. If this
     /// is another process, they count for up to a second longer, because a process reports served
-    /// members once a second. For the current queue, use [`inspect`](crate::Locks::inspect): the
-    /// requests that keep queue entries alive return no position, because the server would have to
-    /// search the queue for each waiter.
+    /// members once a second. To show a position that falls, look up the request in the queue:
+    /// [Your own position](crate::guide::observability#your-own-position). The requests that keep
+    /// queue entries alive return no position, because the server would have to search the queue
+    /// for each waiter.
     pub fn position(&self) -> Option<u64> {
         self.acquisition.position()
     }

@@ -309,7 +309,8 @@ impl LocksBuilder {
     /// Sets the maximum batch size, 1 to 64; 32 by default. Up to this many consecutive waiters of
     /// this `Locks` are granted a lock together: a *batch*. This process serves them in turn,
     /// without requests to the server in between. With 1, each waiter is granted the lock alone.
-    /// Waiters for reads and permits form no batch.
+    /// The waiters of a batch have the same [label](crate::LockRequest::label) and lease. Waiters
+    /// for reads and permits form no batch.
     ///
     /// The queue order stays the same, and each guard in a batch has a separate token, deadline and
     /// loss. After a [downgrade](crate::LockGuard::downgrade) or a [leak](crate::LockGuard::leak)
@@ -332,7 +333,7 @@ impl LocksBuilder {
     ///
     /// Off by default. Turns on [`record_holders`](crate::LockRequest::record_holders) for all
     /// requests, at the cost described there. Everyone who may inspect sees the trace contexts.
-    /// Requests with different labels share no [batch](Self::batch_limit).
+    /// Requests of different traces share no [batch](Self::batch_limit).
     pub fn trace_links(mut self, links: impl TraceLinks) -> Self {
         self.trace_links = Some(Arc::new(links));
         self
