@@ -113,7 +113,9 @@ impl LockRequest {
 
     /// Sets the label: a text that names this waiter or holder in
     /// [`inspect`](crate::Locks::inspect); cut to 64 bytes. A [`TraceParent`](crate::TraceParent)
-    /// fits. The default is the label of the [`Locks`](crate::LocksBuilder::label).
+    /// fits. The default is the label of the [`Locks`](crate::LocksBuilder::label). Waiters with
+    /// different labels share no [batch](crate::LocksBuilder::batch_limit), so after each of them
+    /// the lock is handed off by the server.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Label::new(label.as_ref());
         self.local.is_labelled = true;
@@ -148,10 +150,10 @@ impl LockRequest {
     }
 
     /// If `true`, refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), if
-    /// the lock would hardly be granted within the [wait](Self::wait): if even short holds of all
-    /// waiters ahead take longer than the wait. A short hold is shorter than nine in ten past
-    /// holds. The error's [`retry_after`](LockError::retry_after) is how long the queue is expected
-    /// to take.
+    /// the lock would hardly be granted within the [wait](Self::wait): if all waiters ahead would
+    /// take longer than the wait even with short holds. A short hold takes the time that nine in
+    /// ten past holds exceeded. The error's [`retry_after`](LockError::retry_after) is how long the
+    /// queue is expected to take.
     ///
     /// The hold times are estimated for each [class](Self::class) and `Locks`, from the first
     /// request that refuses early. Until 100 holds are known, and without a wait limit, nothing is
