@@ -53,7 +53,8 @@ use tower::{Layer, Service};
 /// [`Locked`](crate::Locked).
 ///
 /// Add the layer with `route_layer`, as above. With `post(pay).layer(..)`, a `GET`, an `OPTIONS` or
-/// a CORS preflight of the same path also waits for the lock before the 405 response.
+/// a CORS preflight of the same path also waits for the lock before the 405 response. Around
+/// `any(..)`, which serves every method, use `layer`: axum's `route_layer` panics there.
 ///
 /// For extractors that need the router's state, use [`lock_by_with_state`].
 pub fn lock_by<F, T>(key: F) -> LockBy<F, T, ()>

@@ -19,6 +19,9 @@ use crate::key::{Clash, KeyError};
 /// layers can distinguish this crate's 423 from a handler's. With the feature `axum` it is a
 /// response type for `?` in handlers.
 ///
+/// [`lockcore::LockError`] is another type, the error of calls on a [`Locks`](lockcore::Locks): `?`
+/// converts it into this type.
+///
 /// ```
 /// use lock_tower::{Cause, KeyError, LockError, LockErrorKind};
 ///
