@@ -3,9 +3,11 @@
 //!
 //! Then run this twice at once: `curl -i -X POST http://127.0.0.1:3000/orders/42`. With a Redis URL
 //! as the first argument, several such servers share the locks; the second argument is the address.
+//! Ctrl-C ends the server once the requests in progress have their responses.
 #![allow(clippy::print_stdout)]
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +15,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use lock_tower::{ByPath, Cause, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle};
 use lockcore::Locks;
@@ -40,7 +43,7 @@ async fn main() -> Result<(), BoxError> {
     let key = ByPath::new().methods([Method::POST, Method::PUT, Method::DELETE]);
     let service = ServiceBuilder::new()
         .layer(
-            HttpLockLayer::new(locks, key)
+            HttpLockLayer::new(locks.clone(), key)
                 .wait(Duration::from_secs(5))
                 .queue_limit(20)
                 .status(Cause::Busy, StatusCode::CONFLICT)
@@ -52,9 +55,19 @@ async fn main() -> Result<(), BoxError> {
     let address = std::env::args().nth(2).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
+    let graceful = GracefulShutdown::new();
+    let mut interrupt = pin!(tokio::signal::ctrl_c());
     loop {
-        let (stream, _) = listener.accept().await?;
+        let (stream, _) = tokio::select! {
+            accepted = listener.accept() => accepted?,
+            interrupted = &mut interrupt => break interrupted?,
+        };
         let service = TowerToHyperService::new(service.clone());
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+        tokio::spawn(graceful.watch(connection));
     }
+    // The connections end before the locks, so that all responses in progress are sent.
+    let _ = tokio::time::timeout(Duration::from_secs(20), graceful.shutdown()).await;
+    println!("{:?}", locks.shutdown(Duration::from_secs(5)).await);
+    Ok(())
 }

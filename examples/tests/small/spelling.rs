@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use lock_tests::RedisServer;
+use lock_tests::signal::interrupt;
+use lock_tests::{RedisServer, eventually};
+use lockcore::Locks;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use tokio_tungstenite::connect_async;
@@ -116,6 +118,26 @@ async fn the_hyper_server_takes_one_spelling_of_a_number_and_all_of_a_uuid() {
     let address = line.strip_prefix("listening on ").expect("it says so").to_owned();
     let change = |order: &str| Client::new().post(format!("{address}/orders/{order}"));
     serves_one_path_at_a_time(change, Duration::from_secs(2)).await;
+}
+
+#[tokio::test]
+async fn the_hyper_server_ends_with_the_response_of_the_request_in_progress() {
+    let server = RedisServer::start();
+    let mut example =
+        Example::start(env!("CARGO_BIN_EXE_hyper_server"), &[&server.url(), "127.0.0.1:0"]);
+    let line = example.line().await.expect("it says where it listens");
+    let address = line.strip_prefix("listening on ").expect("it says so").to_owned();
+    let locks = Locks::builder().namespace("example").connect(server.url()).await.unwrap();
+    let work = tokio::spawn(Client::new().post(format!("{address}/orders/42")).send());
+    let holders = || locks.inspect("/orders/42");
+    eventually("it is at work", SOON, async || !holders().await.unwrap().holders.is_empty()).await;
+    interrupt(example.child.id().expect("it runs"));
+    let response = work.await.unwrap().unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(response.text().await.unwrap().starts_with("changed under token "));
+    let output = example.output().await;
+    assert!(output[0].contains("holds: 0"), "{output:?}");
+    assert!(holders().await.unwrap().holders.is_empty());
 }
 
 #[tokio::test]

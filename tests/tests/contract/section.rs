@@ -30,7 +30,7 @@ async fn a_section_runs_under_the_lock_and_releases_it(backend: &Backend) {
 
 async fn a_section_of_a_request_has_the_options_of_the_request(backend: &Backend) {
     let [a, b] = backend.nodes().await;
-    let limited = || b.key("key").wait(ms(50)).max_hold(ms(300));
+    let limited = || b.key("key").wait(ms(50)).lease(ms(600)).max_hold(ms(1_500));
     let section = a.with("key", async |_| limited().with(async |_| ()).await);
     let error = section.await.expect("held").expect_err("held by the other");
     assert_eq!(error.kind(), LockErrorKind::Timeout);
