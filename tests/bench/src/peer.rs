@@ -182,6 +182,13 @@ pub(crate) const PEERS: &[Peer] = &[
         can: &[Take, Wait, HandOff],
     },
     Peer {
+        id: "redisson-rs",
+        title: "redisson (Rust crate)",
+        waits: "polls every 50 or 100 ms, in and out of a queue",
+        // A wait cancelled in the queue stays there, and blocks the lock from then on.
+        can: &[Take, Wait, HandOff],
+    },
+    Peer {
         id: "distributed-lock",
         title: "distributed-lock, on Redis",
         waits: "does not wait",
