@@ -39,8 +39,7 @@ struct Tables {
 
 #[derive(Default)]
 struct Order {
-    /// The fencing token of the last hold that has begun to handle an event. Earlier holds cannot
-    /// write any more.
+    /// The fencing token of the last hold that has begun. Earlier holds cannot write any more.
     token: Option<FencingToken>,
     version: Option<u64>,
 }
@@ -70,9 +69,8 @@ async fn webhook(
 }
 
 impl Orders {
-    /// Begins to handle an event: raises the order's token, so that no earlier hold can write.
-    /// Returns `Ok(None)` if the event is to be handled, `Ok(Some)` with the response if it is
-    /// known or outdated, and `Err` with the response if a later hold has begun.
+    /// Raises the order's token, so that no earlier hold can write. Returns the response if the
+    /// event is known or outdated (`Ok(Some)`), or if a later hold has begun (`Err`).
     fn begin(&self, event: &Event, token: FencingToken) -> Result<Option<Answer>, Answer> {
         let tables = &mut *self.tables(); // one transaction, as in `apply`
         let order = tables.orders.entry(event.order).or_default();
@@ -86,8 +84,7 @@ impl Orders {
         Ok((order.version >= Some(event.version)).then_some("older than the known version\n"))
     }
 
-    /// Writes the order's version, and records the event as handled. Returns `Err` instead if a
-    /// later hold has begun.
+    /// Writes both tables, unless a later hold has begun.
     fn apply(&self, event: &Event, token: FencingToken) -> Result<(), Answer> {
         let tables = &mut *self.tables();
         let order = tables.orders.entry(event.order).or_default();
