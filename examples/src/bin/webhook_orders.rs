@@ -69,8 +69,7 @@ async fn webhook(
 }
 
 impl Orders {
-    /// Raises the order's token, so that no earlier hold can write. Returns the response if the
-    /// event is known or outdated (`Ok(Some)`), or if a later hold has begun (`Err`).
+    /// Raises the order's token. Returns `Ok(Some)` if the event is already known or outdated.
     fn begin(&self, event: &Event, token: FencingToken) -> Result<Option<Answer>, Answer> {
         let tables = &mut *self.tables(); // one transaction, as in `apply`
         let order = tables.orders.entry(event.order).or_default();
