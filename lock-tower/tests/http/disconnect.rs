@@ -5,16 +5,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::{HeaderValue, Request, Response};
-use http_body::Body;
-use http_body_util::BodyExt as _;
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt as _, StreamBody};
 use lock_tests::http::{AnyBody, Client, gate, get, serve, text};
 use lock_tests::{free, queued};
-use lock_tower::{ByPath, HttpLockLayer};
+use lock_tower::{ByPath, Cause, HttpLockLayer, LockError};
 use lockcore::Locks;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::{sleep, timeout};
-use tower::{BoxError, Layer as _, service_fn};
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 #[tokio::test]
 async fn a_client_that_goes_while_it_waits_leaves_the_queue_at_once() {
@@ -73,6 +74,20 @@ async fn a_client_that_goes_before_it_has_sent_its_body_leaves_the_queue() {
         drop(gone);
         queued(&locks, "/a", 0).await;
     }
+}
+
+#[tokio::test]
+async fn a_body_that_fails_while_its_request_waits_ends_the_wait() {
+    let locks = Locks::in_memory();
+    let _held = locks.lock("/a").await.unwrap();
+    let service = HttpLockLayer::new(locks.clone(), ByPath::new()).layer(service_fn(drained));
+    let frames = [Ok(Frame::data(Bytes::from("x"))), Err(BoxError::from("cut off"))];
+    let request = Request::post("/a").body(StreamBody::new(stream::iter(frames))).unwrap();
+    let ended = timeout(Duration::from_secs(20), service.oneshot(request)).await;
+    let response = ended.expect("it does not wait on").unwrap();
+    let refusal = response.extensions().get::<LockError>().expect("a refusal");
+    assert_eq!(refusal.cause(), Cause::BodyFailed);
+    queued(&locks, "/a", 0).await;
 }
 
 #[tokio::test]
