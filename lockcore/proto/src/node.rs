@@ -90,14 +90,14 @@ use crate::terms::WhenBusy;
 use crate::token::FencingToken;
 use crate::{Acquired, Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
-/// Maximum number of attempts and holds that one call handles, in a tick or another method with
-/// bounded work. Between two calls, other tasks get the driver's mutex.
+/// Maximum number of attempts and holds that a call handles, in a tick or another method with
+/// bounded work. A longer call would keep other tasks waiting for the driver's mutex.
 const MAX_AT_ONCE: usize = 256;
-/// Maximum number of members or locks that one tick makes due while it renews all holds or rechecks
-/// all queues. Most of the tick is left for other work.
+/// Maximum number of members or locks whose requests a tick makes due at once, while it renews all
+/// holds or touches all waiters. The rest of the tick is left for other work.
 const MADE_DUE: usize = MAX_AT_ONCE / 4;
-/// Table size, in entries, up to which the invariants are checked after every event. A larger table
-/// is checked less often, because each check reads all entries.
+/// Table size, in entries, up to which all invariants are checked after every event. From twice
+/// this size on, checks are rarer, because each reads all entries.
 #[cfg(debug_assertions)]
 const CHECKED: usize = 64;
 const TOO_MANY_AT_ONCE: &str = "too many concurrent acquires in this Locks: the request was not \
@@ -112,7 +112,8 @@ pub struct Rules {
     /// True if the store confirms that a write is on replicas or on disk. A grant or a renewal then
     /// takes effect only after this confirmation.
     pub confirms_writes: bool,
-    /// The key layout, which determines the text of each member.
+    /// The layout of the keys in Redis. It also determines the text by which the server stores a
+    /// member, an attempt or a hold of this node.
     pub layout: &'static dyn Layout,
     /// Maximum number of retried acquires in flight per lane (server). The limit keeps the queue in
     /// front of the server short, so that a request times out only if the server is slow. 64 by
@@ -120,15 +121,16 @@ pub struct Rules {
     pub window: usize,
     /// Maximum number of first acquires in flight per lane (server), for the same reason. Further
     /// acquires are sent later, in the order of arrival. 256 by default: the server needs some 60
-    /// µs for each, so all responses arrive long before the first time-out. Twice as many leaves
-    /// may be in flight.
+    /// µs for each, so all responses arrive long before the first time-out. Leaves, the requests
+    /// that take members out of the queue, may be twice as many.
     pub acquires: usize,
     /// Maximum batch size: how many consecutive waiters of this node may be granted a lock
     /// together. 1 grants each waiter alone. Values above [`MAX_BATCH`](crate::MAX_BATCH) are
     /// reduced to it.
     pub batch_limit: usize,
-    /// The server's time at [`Moment`] zero of the node, in µs since the epoch. Attempts are then
-    /// numbered by the time when they begin. If `None`, they are numbered consecutively.
+    /// The server's time at [`Moment`] zero of the node, in µs since the epoch. An attempt's
+    /// number, from which its member ids are derived, is then taken from the time when it begins.
+    /// If `None`, attempts are numbered consecutively.
     pub born_us: Option<u64>,
     /// The seed for random delays, which spread requests that would otherwise be due together. 0
     /// disables the delays.
@@ -158,10 +160,11 @@ pub struct Counts {
     /// The number of holds that belong to a guard, or are offered to a caller who has not taken the
     /// lock yet.
     pub holds: usize,
-    /// The number of members whose release or leave the server has not acknowledged yet.
+    /// The number of members (attempts or holds) that this node has given up, while the server has
+    /// not acknowledged this yet: their release, or the leave that takes a waiter out of the queue.
     pub given_back: usize,
-    /// The number of members since the start whose release or leave the server never acknowledged,
-    /// so that the node gave up.
+    /// The number of members, since the start, for which the node stopped repeating the release or
+    /// the leave, because the server never acknowledged it.
     pub failed: usize,
     /// The number of times since the start that an attempt had to queue again at the tail.
     pub positions_lost: u64,
@@ -170,15 +173,16 @@ pub struct Counts {
 /// The result of an attempt to acquire a lock, as returned by [`Core::take`].
 #[derive(Debug)]
 pub enum Outcome {
-    /// There is no outcome yet. The caller is woken when there may be one.
+    /// There is no outcome yet. The caller is woken by [`Effect::Wake`] when there may be one.
     Waits,
     /// The lock is granted. From now on the caller must release it.
     Granted {
-        /// The id of the member that holds the lock.
+        /// The id of the member that holds the lock. The caller passes it to [`Core::release`] and
+        /// other methods for this hold.
         number: u64,
         /// This hold's fencing token.
         token: FencingToken,
-        /// When the hold began, by the node's time.
+        /// When the hold began, by the node's time: when the grant became known here.
         since: Moment,
         /// The time between the begin of the attempt and the begin of the hold.
         waited: Duration,
@@ -192,8 +196,9 @@ pub enum Outcome {
 pub enum GivenBack {
     /// The caller must send this request to the server.
     By(Ask),
-    /// Nothing now: the hold passes to the next member of the batch. [`Mirror::returned`] reports
-    /// later whether the server still had the hold when this guard released it.
+    /// Nothing now: the hold belongs to a batch, waiters of this node that share it in turn, and
+    /// passes to the next of them. [`Mirror::returned`] reports later whether the server still had
+    /// the hold when this guard released it.
     InBatch,
     /// Nothing: the hold was lost earlier.
     Nothing,
@@ -217,13 +222,13 @@ pub struct Core<P> {
     rules: Rules,
     table: Table<P>,
     batches: Batches<P>,
-    /// The lane that the current tick serves first. It changes with each tick, so that no lane is
-    /// preferred.
+    /// The lane (server) whose work is done first in the current tick. It changes with each tick,
+    /// so that no server is preferred.
     first_lane: usize,
-    /// The progress of a recheck, which touches the waiters of all locks after messages may have
-    /// been missed. The first value is the end of the part that is done, in the order of lock
-    /// names; the second value is the time when the recheck began. Locks touched since then are
-    /// skipped. `None` if no recheck is under way.
+    /// The progress of a recheck. It touches the waiters of all locks, to learn their state from
+    /// the server, after messages may have been missed. The first value is the end of the part that
+    /// is done, in the order of lock names; the second value is the time when the recheck began.
+    /// Locks touched since then are skipped. `None` if no recheck is under way.
     recheck: Option<(Bound<LockName>, Moment)>,
     /// The progress of a renewal of all holds, after a reconnect or a jump of the server's clock.
     /// The first value is the id of the next member to handle. Leases requested since the second
@@ -245,15 +250,16 @@ pub struct Core<P> {
     /// The number of events so far, to decide when to check the invariants.
     #[cfg(debug_assertions)]
     events: usize,
-    /// Leases requested before this moment are in doubt: they may have ended earlier than the node
-    /// assumes.
+    /// Leases requested before this moment are in doubt: they may have ended unnoticed, because a
+    /// message was missed or the server's clock has jumped. A renewal shows whether they still
+    /// exist.
     doubt: Moment,
     is_closed: bool,
 }
 
 impl<P: Mirror> Core<P> {
-    /// Creates a core without attempts or holds. Both connections count as open until
-    /// [`linked`](Self::linked) reports a change.
+    /// Creates a core without attempts or holds. The connection for commands and the connection for
+    /// messages count as open until [`linked`](Self::linked) reports a change.
     pub fn new(node: NodeId, rules: Rules) -> Self {
         Self {
             node,
@@ -290,7 +296,8 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Returns the effects of all events since the last call, in the order in which they must run.
-    /// Includes releases and leaves that are due, so that they wait for no tick.
+    /// These include releases, and leaves (requests that take members out of the queue), that are
+    /// due by now, so that they do not wait for the next tick.
     pub fn drain(&mut self) -> Vec<Effect<P>> {
         if self.table.has_to_send() {
             self.send_passed();
@@ -330,10 +337,10 @@ impl<P: Mirror> Core<P> {
 
     // Events from callers.
 
-    /// Begins an attempt to acquire a lock. Returns the attempt's number, with the acquire if the
-    /// caller must send it now. Without an acquire, the core sends it later as an effect, for
-    /// example because another acquire for this lock is pending, or because the lane has no room.
-    /// Returns `None` if the node is closed.
+    /// Begins an attempt to acquire a lock. `mirror` is the driver's own data for it. Returns the
+    /// attempt's number, with a request if the caller must send it now. Without a request, the core
+    /// sends it later as an effect, for example because another acquire for this lock is pending,
+    /// or because too many are in flight to the server. Returns `None` if the node is closed.
     pub fn begin(&mut self, request: Request, mirror: P) -> Option<(u64, Option<Ask>)> {
         let now = self.now;
         if self.is_closed {
@@ -365,8 +372,8 @@ impl<P: Mirror> Core<P> {
         Some((attempt, ask))
     }
 
-    /// Returns true if an attempt's first acquire is in flight, and [`take`](Self::take) would
-    /// return [`Outcome::Waits`].
+    /// Returns true if an attempt's acquire is in flight, so that [`take`](Self::take) would return
+    /// [`Outcome::Waits`]. An acquire after a lost queue position does not count.
     pub fn is_asking(&self, attempt: u64) -> bool {
         self.table.get(attempt << ROUND_BITS).is_some_and(|entry| {
             matches!((&entry.state, &entry.caller), (State::Asking { .. }, Caller::Waits))
@@ -374,9 +381,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Returns since when an attempt has been waiting for a response from the store; `None` if it
-    /// is not. The wait counts from the begin of the attempt. If the acquire has not failed yet, a
-    /// later response in the same lane restarts the wait, because the store is alive and this
-    /// acquire is only queued.
+    /// is not. The wait counts from the begin of the attempt. While no acquire of it has failed,
+    /// each response from the same server restarts the wait: the store is alive, and this acquire
+    /// only waits for its turn.
     pub fn awaits_store(&self, attempt: u64) -> Option<Moment> {
         let entry = self.table.get(self.current(attempt)?)?;
         match entry.state {
@@ -432,8 +439,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Cancels an attempt whose caller is gone or has timed out. If the server may know the
-    /// attempt, a leave removes it there. Returns an error if the store was unavailable or the
-    /// acquire was never sent; `None` if the lock was just busy.
+    /// attempt, the core removes it there by a leave. Returns an error if the attempt waited for
+    /// the store instead of the lock: the connection was lost, the acquire had failed, or an
+    /// attempt that must not queue was never sent. `None` if the lock was just busy.
     pub fn cancel(&mut self, attempt: u64) -> Option<StoreError> {
         let number = self.current(attempt)?;
         let entry = self.table.get(number)?;
@@ -463,7 +471,8 @@ impl<P: Mirror> Core<P> {
         self.commands.why_down()
     }
 
-    /// Releases a guard's hold. The caller sends the request in the result, if there is one.
+    /// Releases a guard's hold. `number` is the member id in [`Outcome::Granted`]. The caller sends
+    /// the request in the result, if there is one.
     pub fn release(&mut self, number: u64) -> GivenBack {
         self.begin_release(number, None, true)
     }
@@ -561,9 +570,10 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles an [`Effect::Confirm`] whose write the store did not confirm on replicas or on disk.
-    /// A grant is refused, and a renewal counts as failed. `answer` is the server's response, if it
-    /// arrived: a member without a hold in it has lost the hold.
+    /// Handles a renewal of an [`Effect::Confirm`] whose write the store did not confirm on
+    /// replicas or on disk. If the renewal was to confirm a grant, the caller is refused the lock;
+    /// otherwise it counts as failed. `answer` is the server's response, if it arrived: members
+    /// that hold nothing by it have lost their holds.
     pub fn unconfirmed(&mut self, ask: &Ask, answer: Option<&Answer>, error: &StoreError) {
         match answer {
             Some(_) => self.succeeded(ask),
@@ -649,8 +659,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns the lock that is granted by a message; `None` if the message is no grant, or names
-    /// no member in the table.
+    /// Returns the lock that is granted by a message, for logs and traces; `None` if the message is
+    /// no grant, or concerns no member in the table.
     pub fn lock_of(&self, event: &Event) -> Option<&LockName> {
         let known = |number: &u64| Some(&self.table.get(*number)?.lock);
         match event {

@@ -26,7 +26,7 @@ pub struct Activity<'a, P> {
 pub enum Stage {
     /// The attempt waits for the lock.
     Waiting,
-    /// The attempt holds the lock, or the lock is offered to its caller.
+    /// The attempt holds the lock, or the lock is granted and the caller has not taken it yet.
     Holding,
     /// The hold is lost, but its guard still exists.
     Lost,

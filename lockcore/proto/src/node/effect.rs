@@ -28,8 +28,8 @@ pub struct Ask {
     pub way: Way,
 }
 
-/// How the store runs a command: by a script, or by the fast path. The fast path is cheaper, but
-/// works only for a lock without other holders or waiters.
+/// How the store runs a command: by a script, or by the fast path, a few plain Redis commands. The
+/// fast path is cheaper, but works only for a lock without other holders or waiters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Way {
     /// The store runs a script.

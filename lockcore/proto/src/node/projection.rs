@@ -40,13 +40,14 @@ pub enum Due {
     End(u64),
     /// The hold of the member with this id is renewed.
     Renewal(u64),
-    /// The member with this id is released or leaves.
+    /// The member with this id is released, or removed from the queue by a leave.
     GiveBack(u64),
-    /// All waiters of this node for this lock are touched.
+    /// All waiters of this node for this lock are touched: the request keeps them alive on the
+    /// server.
     Touch(LockName),
-    /// Unsent first acquires are sent, as far as there is room.
+    /// First acquires that had to wait are sent, as far as the limit on requests in flight permits.
     Turn,
-    /// Attempts that are backing off are retried.
+    /// Attempts whose acquire failed are retried after a pause.
     Retry,
     /// Requests to leave are repeated for members that were released shortly before another server
     /// took over, because it may not know of the release.
@@ -81,12 +82,14 @@ impl State {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Returns the member id of an attempt that has lost its queue position `round` times.
+    /// Returns the member id of an attempt that has begun anew `round` times, after a lost queue
+    /// position or a missed grant.
     pub fn number_of(attempt: u64, round: u64) -> u64 {
         attempt << ROUND_BITS | round
     }
 
-    /// Splits a member id into the number of the attempt and the round.
+    /// Splits a member id into the number of the attempt and the count of earlier ids that it has
+    /// used.
     pub fn parts_of(number: u64) -> (u64, u64) {
         (number >> ROUND_BITS, number % (1 << ROUND_BITS))
     }
@@ -112,7 +115,8 @@ impl<P: Mirror> Core<P> {
         self.table.get(number).map(|entry| entry.anchor)
     }
 
-    /// Returns the time until which a hold or an offer is certain; `None` in other states.
+    /// Returns the time until which the server certainly keeps a hold, or a lock offered to its
+    /// caller; `None` in other states.
     pub fn until(&self, number: u64) -> Option<Moment> {
         match &self.table.get(number)?.state {
             State::Held(lease) | State::Offered(lease) | State::Serving(lease) => {
