@@ -9,22 +9,25 @@ use crate::node::effect::{Ask, Effect, Note, Way};
 use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
 use crate::{Acquired, Command, Mode};
 
-/// The number of member ids per attempt. Each lost queue position uses one.
+/// The number of member ids per attempt. After each lost queue position, and each grant that its
+/// caller missed, an attempt continues under the next id.
 const ROUNDS: u64 = 1 << ROUND_BITS;
 /// The error text for an attempt that has used all its member ids.
 const TOO_OFTEN: &str = "the request lost its queue position 4095 times: the store loses keys, or \
     the request is polled too rarely";
 
-/// Pause before failed attempts are retried while both connections are open. After a reconnect,
-/// they are retried at once.
+/// Pause before attempts whose acquire failed are retried, while both connections (for commands and
+/// for messages) are open. After a reconnect, they are retried at once.
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);
 /// Maximum pause between two retries. The pause doubles with each retry, up to this time.
 pub(super) const LAST_RETRY: Duration = Duration::from_secs(2);
 
 impl<P: Mirror> Core<P> {
-    /// Returns the acquire for an attempt, which the caller of this method must send and count as
-    /// in flight. `background` is false for the first acquire, and true for retries. Returns `None`
-    /// if the subscription is down: then no grant could reach a waiter, so the attempt backs off.
+    /// Returns the acquire for an attempt: the request to be granted the lock or queued. The caller
+    /// of this method must send it and count it as in flight. `background` is false for an
+    /// attempt's first acquire, and true for later ones, after an error or under a new member id;
+    /// both are limited separately. Returns `None` if the attempt would have to wait for a message,
+    /// and the connection for messages is down. The attempt is then retried after the reconnect.
     pub(super) fn acquire(&mut self, number: u64, background: bool) -> Option<Ask> {
         let entry = self.table.get(number)?;
         if let (Mode::Wait, Some(error)) = (entry.mode, self.subscription.why_down()) {
@@ -53,16 +56,18 @@ impl<P: Mirror> Core<P> {
         Some(ask)
     }
 
-    /// Returns an attempt's first acquire, to be sent now, and counts it in
-    /// [`Traffic::asking`](super::lane::Traffic).
+    /// Returns the acquire of an attempt that has not sent any yet, or only on the fast path
+    /// (without a script). The caller of this method sends it. Counts it as in flight, in
+    /// [`Traffic::asking`](super::lane::Traffic). `None` as for [`acquire`](Self::acquire).
     pub(super) fn ask(&mut self, number: u64) -> Option<Ask> {
         let ask = self.acquire(number, false)?;
         self.table.traffic(ask.lane).asking += 1;
         Some(ask)
     }
 
-    /// Returns the first acquire of an attempt that could not send it when it began. It may take
-    /// the fast path, unless another acquire for the lock is in flight or unsent.
+    /// Returns the first acquire of an attempt that could not send it when it began, for lack of
+    /// room or because of another acquire for the lock. It may take the fast path, which needs no
+    /// script, unless another acquire for the lock is in flight or unsent.
     fn ask_in_its_turn(&mut self, number: u64) -> Option<Ask> {
         let Entry { lock, member, .. } = self.table.get(number)?;
         if self.table.is_asked_for_once(lock) {
@@ -72,8 +77,9 @@ impl<P: Mirror> Core<P> {
         self.ask(number)
     }
 
-    /// Sends the unsent first acquires in a lane in the order of their attempts, while there is
-    /// room. Handles at most `budget` attempts. Returns the remaining budget.
+    /// Sends the first acquires that had to wait, in the order of their attempts, as long as the
+    /// lane (server) has room for more in flight. Handles at most `budget` attempts. Returns the
+    /// remaining budget.
     pub(super) fn ask_in_turn(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_ask(self.table.lane(lane)) > 0
@@ -93,8 +99,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Retries the attempts in a lane that are backing off, in the order in which they began, while
-    /// there is room. Handles at most `budget` attempts. Returns the remaining budget.
+    /// Retries the attempts in a lane (for a server) whose last acquire failed, in the order in
+    /// which they began, as long as there is room for more in flight. Handles at most `budget`
+    /// attempts. Returns the remaining budget.
     pub(super) fn ask_again(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_repeat(self.table.lane(lane)) > 0
@@ -205,8 +212,8 @@ impl<P: Mirror> Core<P> {
 
     /// Ends an attempt without a lock: sets the refusal for the caller and logs it. Called after
     /// the acquire was refused or has failed for good, and after the server has removed the waiter.
-    /// If a copy of the acquire may still run, the member also leaves, so that a tombstone refuses
-    /// the copy.
+    /// If the acquire may still run on the server, as after a time-out, the node also sends a
+    /// leave. This stores a tombstone there, by which the server refuses the late acquire.
     pub(super) fn finish(&mut self, number: u64, refusal: Refusal) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -222,9 +229,9 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(note));
     }
 
-    /// Handles the report that the server removed this waiter in favour of a newer one. If the
-    /// waiter has been granted the lock since, the grant stays: it comes from a server that took
-    /// over and still had the waiter in the queue.
+    /// Handles the report that the server removed this waiter because a newer one is to take its
+    /// place. If the waiter has been granted the lock since, the grant stays: it comes from a
+    /// server that took over and still had the waiter in the queue.
     pub(super) fn superseded(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
@@ -244,8 +251,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends an attempt whose caller no longer waits, and lets the member leave the server. If the
-    /// acquire is in flight, does nothing: the attempt is withdrawn when the response arrives.
+    /// Ends an attempt whose caller no longer waits, and removes it on the server by a leave. If
+    /// the acquire is in flight, does nothing: the attempt is withdrawn when the response arrives.
     pub(super) fn withdraw(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -280,8 +287,8 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Cancelled { lock, waited, of }));
     }
 
-    /// Handles a lost position: the server does not know this waiter any more. The attempt
-    /// continues at the queue's tail under the next member id.
+    /// Handles a lost position: the server does not know this waiter any more, for example because
+    /// Redis has lost data. The attempt continues at the queue's tail under the next member id.
     pub(super) fn position_lost(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number).filter(|entry| entry.is_attempt()) else {
@@ -302,8 +309,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Continues the attempt under the next member id, like [`next_round`](Self::next_round). If no
-    /// id is left, ends the attempt with an error and returns `None`. The last id is reserved: when
-    /// a batch hold takes over the id of its first member, this member always needs another id.
+    /// id is left, ends the attempt with an error and returns `None`. The last id is kept for
+    /// batches: a batch's hold has the id of its first member, and this member's attempt needs
+    /// another id from then on.
     pub(super) fn next_round_if_any(&mut self, number: u64) -> Option<u64> {
         if number % ROUNDS + 2 < ROUNDS {
             return Some(self.next_round(number));
@@ -317,8 +325,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Continues the attempt under the next member id, with the same caller and mirror, and returns
-    /// this id. The new entry is in the state `Missed` until the caller of this method requests the
-    /// lock. The entry of the old member stays as it is.
+    /// this id. The new entry is in the state `Missed`, which means that nothing is requested,
+    /// until the caller of this method requests the lock. The entry of the old member stays as it
+    /// is.
     pub(super) fn next_round(&mut self, number: u64) -> u64 {
         let next = number + 1;
         let moved = self.table.change(number, Entry::take_caller);

@@ -25,7 +25,7 @@ use crate::node::entry::{Caller, Entry, Mirror, State};
 const NAMES: usize = 4_096;
 
 /// The lock names that were busy when this node last acquired or released them, as a bitmap over
-/// the hashes of the names. Acquires and releases of such locks do not try the fast path.
+/// the hashes of the names. For such locks, the fast path (without a script) is not tried.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyNames {
     /// A bit for each hash of a name. Empty until the first busy name.
@@ -67,15 +67,16 @@ fn place(lock: &LockName) -> (usize, u64) {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Sets whether the store can run acquires by the fast path. Otherwise no acquire waits behind
-    /// a fence.
+    /// Sets whether the store has the fast path, which runs acquires without a script. Otherwise,
+    /// no attempt ever has to wait for another attempt's fast acquire.
     pub fn set_fast_path(&mut self, has_one: bool) {
         self.has_fast_path = has_one;
     }
 
-    /// Returns an empty fence if the acquire of `member` should take the fast path; `None` if it
-    /// should run as a script. The fast path is tried if the lock was free when this node last used
-    /// it. The caller ensures that no other acquire of the lock is in flight or unsent.
+    /// Returns an empty set of waiting attempts (a fence) if the acquire of `member` should take
+    /// the fast path; `None` if it should run as a script. The fast path is tried if the lock was
+    /// free when this node last used it. The caller ensures that no other acquire of the lock is in
+    /// flight or unsent.
     pub(super) fn fence(&self, lock: &LockName, member: &Member) -> Option<BTreeSet<u64>> {
         let is_fast = self.has_fast_path
             && !self.busy.has(lock)
@@ -83,9 +84,9 @@ impl<P: Mirror> Core<P> {
         is_fast.then(BTreeSet::new)
     }
 
-    /// Handles an acquire that the fast path could not serve: it is sent again as a script.
-    /// `may_hold` is true if the fast path may have made the member the holder; then the script
-    /// finds it as the holder.
+    /// Handles an acquire that the fast path could not serve, for example because the lock is held:
+    /// it is sent again as a script. `may_hold` is true if the fast path may have made the member
+    /// the holder nevertheless; the script will show this.
     pub(super) fn not_served(&mut self, number: u64, may_hold: bool) {
         let caller = self.table.change(number, |entry| {
             entry.may_hold = may_hold;
@@ -100,8 +101,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Sends the acquires that [`Table::send_now`](super::table::Table::send_now) has collected
-    /// during this event, in the order of their attempts.
+    /// Sends the acquires that must go with the effects of this event, in the order of their
+    /// attempts. [`Table::send_now`](super::table::Table::send_now) has collected them.
     pub(super) fn send_passed(&mut self) {
         let mut numbers = self.table.take_to_send();
         numbers.sort_unstable();

@@ -17,17 +17,18 @@ use crate::node::lane::{ByTime, Lane, Lanes, Traffic, move_in_time};
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// A local queue: this node's waiters for a lock, which are touched together.
+/// A local queue: this node's waiters for a lock. A common request, the touch, keeps them alive on
+/// the server and returns their state.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) numbers: BTreeSet<u64>,
     pub(super) period: Duration,
     lane: u16,
     due: Moment,
-    /// The time when all waiters were last touched together.
+    /// The time when all waiters were last touched by a common request.
     pub(super) touched: Moment,
-    /// True if the next touch belongs to a recheck of all queues. The touch after it then gets a
-    /// larger random spread.
+    /// True if the next touch belongs to a recheck of all locks, after messages may have been
+    /// missed. The touch after it then gets a larger random spread.
     pub(super) is_rechecked: bool,
 }
 
@@ -46,12 +47,12 @@ impl<P> Deref for Indexed<P> {
     }
 }
 
-/// The number and the first of the acquires for a lock that are in flight or unsent.
+/// Which acquires for a lock are in flight or unsent: their number, and the first.
 #[derive(Debug, Clone)]
 struct AskedFor {
     count: usize,
-    /// The member id of the attempt that came first. If its acquire took the fast path, the others
-    /// wait behind the fence in its entry.
+    /// The member id of the attempt that came first. If its acquire took the fast path (without a
+    /// script), the others wait for its response, and are listed in the fence of its entry.
     first: u64,
 }
 
@@ -65,8 +66,8 @@ pub(super) struct Table<P> {
     lanes: Vec<Lane>,
     /// The lane of each Cluster slot; `None` without a Cluster.
     lane_of_slot: Option<Lanes>,
-    /// The locks with acquires that are in flight or unsent. A hash map, so that adding and
-    /// removing a lock allocates nothing.
+    /// The locks with acquires in flight or unsent. A hash map reuses its memory, so adding and
+    /// removing a lock mostly allocates nothing.
     asked_for: HashMap<LockName, AskedFor>,
     to_send: Vec<u64>,
     counts: Counts,
@@ -152,8 +153,8 @@ impl<P: Mirror> Table<P> {
         self.entries.get(&number).map(|indexed| &indexed.entry)
     }
 
-    /// Records that this member's acquire was answered, so no copy of it is in flight any more.
-    /// Returns the member id; `None` if the member is not in the table.
+    /// Records that this member's acquire got its response, so that no copy of this request is
+    /// under way any more. Returns the member id; `None` if the member is not in the table.
     pub(super) fn answered(&mut self, member: &Member, now: Moment) -> Option<u64> {
         let Indexed { entry, .. } = &mut **self.entries.get_mut(&member.number())?;
         let is_this = entry.member == *member;
@@ -263,8 +264,8 @@ impl<P: Mirror> Table<P> {
         self.counts.positions_lost += 1;
     }
 
-    /// Counts a member that was given up, because the server never acknowledged its release or
-    /// leave.
+    /// Counts a member whose release or leave the node stops repeating, although the server never
+    /// acknowledged it.
     pub(super) fn count_failed(&mut self) {
         self.counts.failed += 1;
     }
@@ -277,7 +278,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Makes the touch of a lock due at once, as part of a recheck.
+    /// Makes the touch of a lock's waiters due at once, as part of a recheck of all locks.
     pub(super) fn recheck(&mut self, lock: &LockName, now: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.is_rechecked = true;
@@ -286,8 +287,9 @@ impl<P: Mirror> Table<P> {
     }
 
     /// Adds a new attempt. Returns true if the acquire must be sent now: this requires that `may`
-    /// is true, and that no other acquire for the lock is in flight or unsent. Behind a fast
-    /// acquire, the attempt joins its fence.
+    /// is true, and that no other acquire for the lock is in flight or unsent. If the other acquire
+    /// took the fast path (without a script), the new attempt waits for its response, behind the
+    /// fence.
     pub(super) fn begin(&mut self, number: u64, mut entry: Entry<P>, may: bool) -> bool {
         let AskedFor { count, first } = *self.count_asked_for(entry.lock.clone(), number);
         let is_next = count == 1 && may;
@@ -312,7 +314,8 @@ impl<P: Mirror> Table<P> {
         self.asked_for.get(lock).is_some_and(|of| of.count == 1)
     }
 
-    /// Makes this attempt the first for the lock, with this fence. The lock must have no other
+    /// Makes this attempt the first for the lock. `fence` is the set of attempts behind it if it
+    /// takes the fast path (without a script), otherwise `None`. The lock must have no other
     /// acquire in flight or unsent.
     pub(super) fn set_first(&mut self, number: u64, fence: Option<BTreeSet<u64>>) {
         let Some(indexed) = self.entries.get_mut(&number) else { return };
@@ -339,7 +342,8 @@ impl<P: Mirror> Table<P> {
         std::mem::take(&mut self.to_send)
     }
 
-    /// Lifts a fence: the attempts behind it are sent with the effects of this event.
+    /// Lets the attempts behind a fast acquire go on, because its response has arrived: they are
+    /// sent with the effects of this event.
     fn pass(&mut self, behind: BTreeSet<u64>) {
         for number in behind {
             self.change(number, |entry| entry.is_fenced = false);
@@ -490,8 +494,8 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Makes the next touch of a lock due at `due` at the latest. Does nothing if no member of this
-    /// node waits.
+    /// Makes the next touch of a lock's waiters due at `due` at the latest. Does nothing if no
+    /// member of this node waits.
     pub(super) fn touch_by(&mut self, lock: &LockName, due: Moment) {
         if self.lines.get(lock).is_some_and(|line| due < line.due) {
             self.touch_at(lock, due);
@@ -521,7 +525,8 @@ impl<P: Mirror> Core<P> {
         member.is_of(&self.node).then(|| member.number())
     }
 
-    /// Returns the id of a member; `None` if the table does not have exactly this member.
+    /// Returns the id of a member; `None` if the table has no entry with this id, or has a member
+    /// with other properties under it.
     pub(super) fn known(&self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
         self.table.get(number).is_some_and(|entry| entry.member == *member).then_some(number)
