@@ -8,51 +8,54 @@ use crate::name::LockName;
 use crate::node::moment::Moment;
 use crate::token::FencingToken;
 
-/// A batch: members of this node that were granted a lock as a single hold. The table has an entry
-/// for each member, and for the hold.
+/// A batch: waiters of this node that were granted a lock as a single hold, and have it in turn.
+/// The table has an entry for each member, and a further one for the hold.
 #[derive(Debug, Clone)]
 pub(super) struct Batch<P> {
     pub(super) lock: LockName,
-    /// The ids of the members that must leave the server when the hold is released. The first is
-    /// the id of the hold.
+    /// The ids of the members that share the hold on the server, and are removed there when it is
+    /// released. The first is the id of the hold.
     pub(super) members: Vec<u64>,
     /// The ids that the server stores in the batch: the member that it shows as the holder, and the
-    /// members that wait. Finished members are included until `show_batch` removes them there.
-    /// Empty once the batch was cut.
+    /// members that wait. Members whose turn is over are included until `show_batch` removes them
+    /// there. Empty once the batch was cut: ended early, with the unserved members back in the
+    /// queue.
     pub(super) listed: Vec<u64>,
     /// The id of the member that has the lock or an offer of it; `None` while no member has either.
     pub(super) served: Option<u64>,
     /// The ids of the members still to be served, in order, each with its fencing token. Some may
     /// have been cancelled.
     pub(super) rest: VecDeque<(u64, FencingToken)>,
-    /// The mirrors of guards that have passed on the lock, each with the time. They get the outcome
-    /// once a response shows whether the server still had the hold at that time.
+    /// The mirrors of guards that released the lock before the end of the batch, each with the
+    /// time. They get the outcome once a response shows whether the server still had the hold at
+    /// that time.
     pub(super) returned: Vec<(Moment, P)>,
     /// The id under which the first member's attempt continues, because the hold has taken over its
     /// original id. `None` if the attempt was cancelled before the batch began.
     pub(super) of_first: Option<u64>,
-    /// When finished members were last removed from the batch on the server, or when the batch
-    /// began.
+    /// When members whose turn is over were last removed from the batch on the server, or when the
+    /// batch began.
     pub(super) shown: Moment,
     pub(super) handed_over: bool,
-    /// True if the batch was cut short here, but the server may not know this yet. The hold is then
-    /// ended by a leave of the remaining members instead of a release, because the members that
-    /// were cut off may still share it on the server.
+    /// True if the batch was cut: the unserved members are back in the queue here, but the server
+    /// may not know this yet. Then a release could end a hold that they still share there, so a
+    /// leave of the other members ends their part of the hold instead.
     pub(super) is_cut: bool,
     /// The ids of the members that were cut off, and wait in the queue again.
     pub(super) cut: Vec<u64>,
 }
 
 impl<P> Batch<P> {
-    /// Returns the number of members that have finished, but still count as waiting on the server.
+    /// Returns the number of members whose turn is over, but which the server still counts as
+    /// waiting.
     pub(super) fn counted_too_many(&self) -> usize {
         let to_serve = self.rest.len() + usize::from(self.served.is_some());
         // The server regards one listed member as the holder.
         self.listed.len() - to_serve.max(1).min(self.listed.len())
     }
 
-    /// Cuts the batch short: removes the unserved members `waiting`, which wait in the queue again.
-    /// The remaining members keep the hold.
+    /// Cuts the batch: removes the unserved members `waiting`, which are in the queue again. The
+    /// remaining members keep the hold.
     pub(super) fn cut(&mut self, waiting: &[u64]) {
         self.rest.clear();
         self.listed.clear();
@@ -61,14 +64,15 @@ impl<P> Batch<P> {
         self.is_cut = true;
     }
 
-    /// Returns the id by which the server knows the member that is served now; `None` if none is.
-    /// For the first member this is its original id, although its attempt has another id here.
+    /// Returns the id by which the server knows the member that has the lock now; `None` if none
+    /// has. For the first member this is its original id, although its attempt continues under
+    /// another id here.
     pub(super) fn served_as(&self) -> Option<u64> {
         let (served, first) = (self.served?, *self.members.first()?);
         Some(if self.of_first == Some(served) { first } else { served })
     }
 
-    /// Returns the members in `listed` that have finished, by the ids that the server knows.
+    /// Returns the members in `listed` whose turn is over, by the ids that the server knows.
     pub(super) fn done(&self) -> impl Iterator<Item = u64> {
         let first = self.members.first().copied();
         let ours = move |number: &u64| match self.of_first {
@@ -100,7 +104,7 @@ pub(super) struct ReportedBatch<'a> {
     pub(super) answered: &'a [Member],
     /// The ids of the batch members, in the order in which they are served.
     pub(super) numbers: &'a [u64],
-    /// The first member's fencing token.
+    /// The first member's fencing token. Each further member has the next higher token.
     pub(super) token: FencingToken,
     /// Milliseconds until the hold expires.
     pub(super) left_ms: u64,
@@ -117,8 +121,8 @@ impl ReportedBatch<'_> {
 /// granted.
 #[derive(Debug, Clone)]
 pub(super) struct Batches<P> {
-    /// The batches, by the id of their holds. A released batch stays until the server has
-    /// acknowledged the release.
+    /// The batches, by the id of their holds, which is the id of the first member. A released batch
+    /// stays until the server has acknowledged the release.
     by_hold: BTreeMap<u64, Batch<P>>,
     /// The id of the latest batch hold for each lock.
     by_lock: BTreeMap<LockName, u64>,
@@ -172,7 +176,7 @@ impl<P> Batches<P> {
         self.by_hold.get_mut(&first)
     }
 
-    /// Returns true if this member id is a batch hold's id.
+    /// Returns true if this is the id of a batch hold, and so of the batch's first member.
     pub(super) fn contains(&self, first: u64) -> bool {
         self.by_hold.contains_key(&first)
     }

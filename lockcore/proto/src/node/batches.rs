@@ -39,10 +39,12 @@ use crate::terms::Renewal;
 use crate::token;
 use crate::{Command, Demand, Grant, Leaving, Mode, Released};
 
-/// The weight of an exclusive hold. A [`Command::Reduce`] with this weight cuts a batch, and leaves
-/// the weight as it is.
+/// The weight of an exclusive hold, which means that it takes the whole name. A [`Command::Reduce`]
+/// to this weight changes no weight. It only ends the batch early, with the unserved members back
+/// in the queue.
 const ALL_WEIGHT: NonZeroU32 = NonZeroU32::new(crate::ALL).expect("the number is not zero");
-/// Minimum time between two requests that remove finished members from a batch on the server.
+/// Minimum time between two requests that remove members from a batch on the server because their
+/// turn is over.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
 impl<P: Mirror> Core<P> {
@@ -56,12 +58,15 @@ impl<P: Mirror> Core<P> {
         self.table.get(number).is_some_and(|entry| matches!(entry.state, State::InBatch))
     }
 
-    /// Returns true if `member` stands for a batch: the server stores the batch's hold under it.
+    /// Returns true if this member is the first of a batch: the server stores the batch's hold
+    /// under it.
     pub(super) fn is_batch(&self, member: &Member) -> bool {
         self.batches.contains(member.number()) && member.is_of(&self.node)
     }
 
-    /// Returns true if an attempt with this request may be served in a batch.
+    /// Returns true if an attempt with this request may be served in a batch, a hold shared with
+    /// other waiters of this node. It must be an attempt that waits for an exclusive hold without a
+    /// fixed end.
     pub(super) fn is_for_batch(&self, Request { options, mode, demand, .. }: &Request) -> bool {
         if self.rules.batch_limit < 2 {
             return false;
@@ -72,8 +77,8 @@ impl<P: Mirror> Core<P> {
         *demand == Demand::EXCLUSIVE && *mode == Mode::Wait && !ends_by_itself
     }
 
-    /// Returns true if `member` is gone once the members in `leaving` have left. A batch hold is
-    /// gone only once all its members have left.
+    /// Returns true if a leave of the members in `leaving` ends the wait or the hold of `member`.
+    /// The hold of a batch ends only if all its members leave.
     pub(super) fn leaves_with(&self, member: &Member, leaving: &[Leaving]) -> bool {
         let leaves = |number: &u64| leaving.iter().any(|one| one.member.number() == *number);
         let batch = self.batches.get(member.number()).filter(|_| member.is_of(&self.node));
@@ -92,9 +97,10 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Handles the report that the server granted a hold to a batch of this node's members. Unless
-    /// the batch is known already, offers the lock to the first member that waits. If the hold is
-    /// in doubt, a renewal must confirm it first; if its lease may be over, the members are touched
-    /// instead. A hold for which no member waits is released.
+    /// the batch is known already, offers the lock to the first member that waits. If the report
+    /// may be out of date, a renewal must confirm the hold first. If the lease may be over, the
+    /// members are touched instead, to learn their state. A hold for which no member waits is
+    /// released.
     pub(super) fn granted_batch(&mut self, reported: ReportedBatch<'_>, source: GrantSource) {
         let waiting = reported.numbers.iter().copied().filter(|number| self.is_waiting(*number));
         let waiting: Vec<u64> = waiting.collect();
@@ -156,9 +162,10 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Records a new batch. The entry of the member `name` becomes the entry of the hold; it is
-    /// added if there is none. `handed_over` is true if the grant arrived as a message. Afterwards,
-    /// the caller must confirm the hold or begin to serve it.
+    /// Records a new batch. `name` is the member under which the server stores the hold, so its
+    /// entry becomes the entry of the hold; it is added if there is none. `handed_over` is true if
+    /// the grant arrived as a message. Afterwards, the caller must confirm the hold or begin to
+    /// serve it.
     fn begin_batch(&mut self, lock: LockName, name: Member, members: &[u64], handed_over: bool) {
         let first = name.number();
         let of_first = self.is_waiting(first).then(|| self.next_round(first));
@@ -187,7 +194,8 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Records the members of a batch and their tokens, as reported by the server. A member of an
-    /// earlier report that is missing in this report queues again at the tail.
+    /// earlier report that is missing now is no longer in the batch, so it queues again at the
+    /// tail.
     fn list_batch(&mut self, first: u64, reported: ReportedBatch<'_>) {
         let of_first = self.batches.get(first).and_then(|batch| batch.of_first);
         let mut listed = VecDeque::new();
@@ -215,8 +223,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Begins to serve a batch whose hold is certain for `left`, counted from `anchor`: offers the
-    /// lock to the first member.
+    /// Begins to serve a batch whose hold needs no further confirmation: offers the lock to the
+    /// first member. The lease of the hold lasts `left` from `anchor` on.
     fn serve_batch(&mut self, first: u64, anchor: Moment, left: Duration) {
         let now = self.now;
         self.table.change(first, |entry| {
@@ -227,9 +235,9 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, Some(now));
     }
 
-    /// Returns the number of batch members that have finished with this lock, but still count as
-    /// waiting on the server. Reported queue positions are too high by this number. Returns 0 if
-    /// the batch hold may be lost.
+    /// Returns the number of batch members whose turn is over, but which the server still counts as
+    /// waiting for this lock. Queue positions reported by the server are too high by this number.
+    /// Returns 0 if the batch hold may be lost.
     pub(super) fn done_in_batch(&self, lock: &LockName) -> u64 {
         let Some(first) = self.batches.of_lock(lock) else { return 0 };
         let is_held = self.table.get(first).is_some_and(|entry| {
@@ -252,10 +260,11 @@ impl<P: Mirror> Core<P> {
         !batch.rest.is_empty()
     }
 
-    /// Offers the lock to the next member of a batch. Must be called only while no member is
-    /// served. If the hold is in doubt or ends soon, it is renewed first, and the response calls
-    /// this method again. After the last member, marks the hold for release and returns true: the
-    /// core sends the release at `due`, or the caller sends it if `due` is `None`.
+    /// Offers the lock to the next member of a batch. Must be called only while no member has the
+    /// lock or an offer of it. If the hold ends soon or may have ended unnoticed, it is renewed
+    /// first, and the response calls this method again. If no member is left, marks the hold for
+    /// release and returns true: the core sends the release at the time `due`, or the caller sends
+    /// it if `due` is `None`.
     pub(super) fn serve_next(&mut self, first: u64, due: Option<Moment>) -> bool {
         let now = self.now;
         if !self.has_next(first) {
@@ -284,9 +293,9 @@ impl<P: Mirror> Core<P> {
         false
     }
 
-    /// Renews the batch hold with this event instead of the next tick, because a caller waits for
-    /// the response. Does nothing while a renewal is in flight. Without room in the lane, the
-    /// renewal is due at once.
+    /// Sends a renewal of the batch hold with this event instead of the next tick, because a caller
+    /// waits for the response. Does nothing while a renewal is in flight. If too many are in flight
+    /// to this server, the renewal is sent as soon as possible.
     fn renew_batch_now(&mut self, first: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(first) else { return };
@@ -301,9 +310,9 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Ends the turn of the batch member `number`, which had the lock or an offer of it, and serves
-    /// the next member. After the last member, returns true; then `due` states when the hold is
-    /// released, as in [`serve_next`](Self::serve_next).
+    /// Ends the turn of the batch member `number`, whether or not its caller took the lock, and
+    /// offers the lock to the next member. Returns true if there is none: then the hold is released
+    /// at `due`, as in [`serve_next`](Self::serve_next).
     pub(super) fn pass_on(&mut self, first: u64, number: u64, due: Option<Moment>) -> bool {
         self.forget_member(number);
         if due.is_none() {
@@ -322,10 +331,10 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, due)
     }
 
-    /// Ends the turn of a guard whose caller wants to know whether the hold still existed. If
-    /// another member is next, a renewal finds this out, and [`Mirror::returned`] reports it. After
-    /// the last member, returns the id of the batch hold, which the caller must release; `None`
-    /// otherwise.
+    /// Ends the turn of a guard that was released by a caller who wants to know whether the hold
+    /// still existed. If another member is next, returns `None`: a renewal finds this out, and
+    /// [`Mirror::returned`] reports it. After the last member, returns the id of the batch hold,
+    /// which the caller must release.
     pub(super) fn return_to_batch(&mut self, first: u64, number: u64) -> Option<u64> {
         let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
         if self.pass_on(first, number, None) {
@@ -338,8 +347,9 @@ impl<P: Mirror> Core<P> {
         None
     }
 
-    /// Handles the outcome of a release, as reported by the response or an error. If `member`
-    /// stands for a batch, guards that passed on the lock until `sent` learn the outcome.
+    /// Handles the outcome of a release, as reported by the response or an error. If `member` is
+    /// the first of a batch, it is also the outcome for the guards that released the lock earlier,
+    /// until `sent`, and left the hold to the next member.
     pub(super) fn batch_released(
         &mut self,
         member: &Member,
@@ -352,8 +362,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Removes a member from its batch here, because its turn is over or it was cancelled. On the
-    /// server, it stays in the batch until a later request removes it. If a copy of the acquire may
-    /// still run, the member also leaves, so that a tombstone refuses the copy.
+    /// server, it stays in the batch until a later request removes it. If its acquire may still run
+    /// there, as after a time-out, the node also sends a leave. This stores a tombstone, by which
+    /// the server refuses the late acquire.
     fn forget_member(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -376,10 +387,10 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles the response to the confirmation of a batch hold. If the server has the hold, `left`
-    /// is the lease from `sent` on, `grant` lists the present members, and the first of them is
-    /// served. Otherwise the batch is dissolved. If the hold may have been force-released since, it
-    /// is confirmed again.
+    /// Handles the response to the renewal that was to confirm a batch hold. If the server has the
+    /// hold, `left` is the lease from `sent` on, `grant` lists the present members, and the first
+    /// of them is served. Otherwise the batch is dissolved: its members count as waiting again. If
+    /// the hold may have been force-released since, it is confirmed again.
     pub(super) fn batch_confirmed(
         &mut self,
         first: u64,
@@ -408,9 +419,9 @@ impl<P: Mirror> Core<P> {
         self.serve_batch(first, sent, left);
     }
 
-    /// Removes finished members from the batch on the server, at most once per [`SHOWN_EVERY`].
-    /// Nothing depends on this but inspections, which show the first member in the batch as the
-    /// holder.
+    /// Removes members whose turn is over from the batch on the server, at most once per
+    /// [`SHOWN_EVERY`]. This serves only people who inspect the lock: they see the first member in
+    /// the batch as the holder.
     pub(super) fn show_batch(&mut self, first: u64) {
         let now = self.now;
         let Some(lane) = self.table.get(first).map(|entry| entry.lane) else { return };
@@ -484,8 +495,8 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Handles a failed renewal of a batch hold: schedules the next one. Guards that passed on the
-    /// lock, and wait for the outcome, get the error.
+    /// Handles a failed renewal of a batch hold: schedules the next one. Guards that released the
+    /// lock earlier, and wait to learn whether the hold existed, get the error.
     pub(super) fn batch_not_renewed(&mut self, first: u64, error: &StoreError) {
         let now = self.now;
         let retried = self.table.change(first, |entry| {
@@ -499,8 +510,9 @@ impl<P: Mirror> Core<P> {
         self.prove(first, Err(error), now);
     }
 
-    /// Reports the outcome to all guards of the batch that passed on the lock until `sent`: whether
-    /// the server still had the hold, or the error because of which this is unknown.
+    /// Reports an outcome to all guards that released the lock until `sent` and left the hold to
+    /// the next batch member. It says whether the server still had the hold, or by which error this
+    /// is unknown.
     pub(super) fn prove(
         &mut self,
         first: u64,
@@ -516,8 +528,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Dissolves a batch whose hold is uncertain, while no guard relies on the hold. The members
-    /// count as waiting in the queue again. The touch at `at` shows whether they are.
+    /// Dissolves a batch whose hold may not exist any more, while no guard relies on it. The
+    /// members count as waiting in the queue again. A touch at the time `at`, a request for their
+    /// state, shows whether they are.
     pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
         let now = self.now;
         let Some(batch) = self.batches.remove(first) else { return };
@@ -557,9 +570,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a batch whose hold is lost, although the server may still have the hold. The guard is
-    /// notified with the reason `why`. Unserved members count as waiting in the queue again, until
-    /// a touch shows whether they are.
+    /// Ends a batch whose hold is lost here, although the server may still have it. The guard that
+    /// has the lock is notified with the reason `why`. Unserved members count as waiting in the
+    /// queue again, until a touch returns their state.
     pub(super) fn lose_batch(&mut self, first: u64, why: &'static str) {
         let now = self.now;
         if self.batches.get(first).is_some_and(|batch| batch.served.is_none())
@@ -595,8 +608,9 @@ impl<P: Mirror> Core<P> {
         self.table.touch_by(&lock, now);
     }
 
-    /// Cuts a batch short: the unserved members wait in the queue again under their own ids. If the
-    /// first member is among them, it queues at the tail, because the hold keeps its id.
+    /// Cuts a batch, which ends it early: the unserved members are in the queue again under their
+    /// own ids. If the first member is among them, it queues at the tail under a new id, because
+    /// the hold keeps its first id.
     fn cut_batch(&mut self, first: u64) {
         let Some(batch) = self.batches.get(first) else { return };
         let (of_first, rest) = (batch.of_first, batch.rest.iter().map(|(number, _)| *number));
@@ -617,8 +631,8 @@ impl<P: Mirror> Core<P> {
         self.doubt_cut(first);
     }
 
-    /// Marks the members that were cut off from a batch and wait again. A report sent before now
-    /// may mean the hold of the batch, and must not be taken for a later hold of these members.
+    /// Marks members that are in the queue again because their batch was cut. A report from before
+    /// now may concern the batch's hold, so it must not be taken for a later hold of such a member.
     fn doubt_cut(&mut self, first: u64) {
         let now = self.now;
         let cut = self.batches.get(first).map_or_else(Vec::new, |batch| batch.cut.clone());
@@ -635,8 +649,8 @@ impl<P: Mirror> Core<P> {
         self.batches.remove(first)
     }
 
-    /// Prepares to leak the guard of a batch member: cuts the batch short, so that the hold belongs
-    /// to this guard alone until the lease expires.
+    /// Leaves a batch's hold to a guard that is to be leaked: sends the unserved members back to
+    /// the queue, so that the hold belongs to this guard alone until the lease expires.
     pub(super) fn leak_batch(&mut self, first: u64, guard: u64) {
         // If the request fails, the other members wait until the lease has expired.
         if let Some(ask) = self.cut_by_guard(first, ALL_WEIGHT) {
@@ -645,9 +659,10 @@ impl<P: Mirror> Core<P> {
         self.forget_member(guard);
     }
 
-    /// Cuts a batch short, because its guard keeps the hold for a leak or a downgrade. Returns the
-    /// request that sets the hold's weight on the server, and puts the unserved members back at the
-    /// queue's front. For a hold outside a batch, the request only sets the weight.
+    /// Cuts a batch, because its guard keeps the hold for a leak or a downgrade. Returns the
+    /// request that sets the hold's weight (how much of the name it takes) on the server, and puts
+    /// the unserved members back at the queue's front. For a hold outside a batch, the request only
+    /// sets the weight. `None` if the hold is not in the table.
     pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<Ask> {
         let served = self.batches.get(first).and_then(Batch::served_as);
         self.cut_batch(first);
@@ -659,8 +674,8 @@ impl<P: Mirror> Core<P> {
         Some(self.request(lock.clone(), command, false))
     }
 
-    /// Withdraws the offer to a batch member, because the hold was lost before the caller took the
-    /// lock. Wakes the caller, who requests the lock again in the next round.
+    /// Withdraws an offer to a batch member, because the hold was lost before the caller took the
+    /// lock. Wakes the caller, who requests the lock again under the next member id.
     pub(super) fn miss_in_batch(&mut self, number: u64) {
         let next = self.next_round_if_any(number);
         self.forget_member(number);
@@ -688,8 +703,8 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Handles the response to a [`Command::Reduce`], or the error. If the request has cut a batch,
-    /// the server knows the cut from now on.
+    /// Handles the response to a [`Command::Reduce`], or the error. If this request has sent
+    /// unserved members of a batch back to the queue, the server knows this from now on.
     pub(super) fn batch_cut(
         &mut self,
         member: &Member,
@@ -730,8 +745,9 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, Some(self.now));
     }
 
-    /// Refuses the lock to the first member of a batch, because the store did not confirm the write
-    /// of the grant. The hold is then confirmed once more, for the next member.
+    /// Refuses the lock to the first member of a batch, because the store did not confirm on
+    /// replicas or on disk that the grant was written. If another member waits, a further renewal
+    /// must confirm the hold for it.
     pub(super) fn refuse_first(&mut self, first: u64, refusal: &Refusal) {
         let now = self.now;
         if !self.has_next(first) {
