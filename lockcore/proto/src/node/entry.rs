@@ -13,18 +13,20 @@ use crate::terms::Terms;
 use crate::token::FencingToken;
 use crate::{Mode, Released};
 
-/// Minimum time for which a leave is repeated if the server does not acknowledge it; a longer lease
-/// extends this time. By then, the server has removed the member by itself.
+/// Minimum time for which the node repeats a leave, the request that removes a member, if the
+/// server does not acknowledge it; a longer lease extends this time. By then, the server has
+/// removed the member by itself.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
-/// Milliseconds until a failed leave is first repeated. The pause doubles with each further
-/// failure.
+/// Milliseconds until a failed leave, the request that removes a member, is first repeated. The
+/// pause doubles with each further failure.
 pub(super) const LEAVE_RETRY_MS: u32 = 100;
 
 /// The part of an attempt's state that callers and guards read without the core's mutex, such as
 /// the end of the lease. The core calls these methods at every change.
 pub trait Mirror: Clone + Default {
-    /// Called when the lock is offered, and when the lease changes. The hold is certain until
-    /// `until`, unless it is extended later. `is_answered` is false if the last renewal failed.
+    /// Called when the lock is offered to the caller, and when the lease changes. The server keeps
+    /// the hold at least until `until`, and longer if it is renewed. `is_answered` is false if the
+    /// last renewal failed.
     fn certain_until(&self, until: Moment, is_answered: bool);
 
     /// Called when the hold is lost or leaked: it ends without a release.
@@ -33,9 +35,9 @@ pub trait Mirror: Clone + Default {
     /// Called when the server has queued the attempt. `ahead` is the number of other waiters ahead.
     fn queued(&self, ahead: u64);
 
-    /// Called some time after this guard passed the lock to the next batch member. `outcome` states
-    /// whether the server still had the hold at that time, or the error because of which this is
-    /// unknown.
+    /// Called some time after this guard was released and left the hold to the next waiter in its
+    /// batch. `outcome` states whether the server still had the hold at that time, or the error
+    /// because of which this is unknown.
     fn returned(&self, outcome: Result<Released, StoreError>);
 }
 
@@ -52,47 +54,49 @@ impl Mirror for () {
 /// A member's state on the server, as known to this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// The acquire has not been sent. The next tick sends it, as soon as the lane has room, unless
-    /// it waits for the response to another attempt's fast acquire.
+    /// The acquire has not been sent. The next tick sends it, as soon as the limit on requests in
+    /// flight permits, unless it waits behind another attempt's fast acquire (without a script).
     Unsent,
     /// The acquire is in flight.
     Asking {
         /// If this is a retry, the error of the previous acquire.
         error: Option<StoreError>,
-        /// True if the server has notified this waiter already that the lock may be free. The
-        /// waiter is touched as soon as the response arrives.
+        /// True if the server's message that the lock may be free has already arrived. The waiter
+        /// is then touched, to ask for its state, as soon as the response arrives.
         poked: bool,
     },
     /// The acquire failed with this store error, and is sent again after a pause.
     Parked { error: StoreError },
     /// The member waits in the queue on the server.
     Waiting,
-    /// The entry stands for a batch hold, which a renewal must confirm before the first member is
-    /// served. The server stores the hold under this member id, so the first member's attempt
-    /// continues under the next id.
+    /// The entry is no longer an attempt, but the hold of a batch, which a renewal must confirm
+    /// before the first member gets the lock. The server stores the hold under this member id, so
+    /// the first member's attempt continues under the next id.
     ConfirmingBatch,
-    /// The entry stands for a batch hold that is certain. The members of the batch have the lock in
-    /// turn.
+    /// The entry is the hold of a batch, granted and, if necessary, confirmed. The members of the
+    /// batch have the lock in turn.
     Serving(Lease),
-    /// The member was granted the lock in a batch, and its turn has not come yet.
+    /// The member was granted the lock together with others, as a batch, and its turn has not come
+    /// yet.
     InBatch,
-    /// The lock was granted, but a renewal must confirm the hold first, because it is in doubt or
-    /// about to expire. `handed_over` is true if the grant arrived as a message.
+    /// The lock was granted, but a renewal must confirm the hold first, because it is about to
+    /// expire or may have ended already. `handed_over` is true if the grant arrived as a message.
     Confirming { token: FencingToken, handed_over: bool },
     /// The lock was granted, and the caller was woken but has not taken it yet. Such a hold is not
     /// renewed, so a caller who never comes delays the other waiters only for a short time.
     Offered(Lease),
-    /// The caller did not take the offered lock in time, so the previous member of this attempt was
-    /// released. The lock is requested again once the caller comes.
+    /// The caller did not take the offered lock in time, so it was released under the attempt's
+    /// previous member id. The lock is requested again once the caller comes.
     Missed,
     /// A guard has the hold.
     Held(Lease),
     /// The hold is being released: the request is sent at `due`, or is in flight if `due` is
     /// `None`.
     Releasing { due: Option<Moment> },
-    /// The member was given up. Leaves are sent until the server acknowledges one, or until it has
-    /// removed the member by itself at `give_up`. The next leave is sent at `due`, or is in flight
-    /// if `due` is `None`; if it fails, it is repeated after `pause_ms`.
+    /// The member was given up. Leaves, requests that remove it from the server, are sent until one
+    /// is acknowledged, or until the server has removed the member by itself, at `give_up`. The
+    /// next leave is sent at `due`, or is in flight if `due` is `None`; if it fails, it is repeated
+    /// after `pause_ms`.
     Leaving { due: Option<Moment>, pause_ms: u32, give_up: Moment },
     /// The hold is lost, but its guard still exists.
     Lost { since: Moment },
@@ -161,30 +165,31 @@ pub(super) struct Entry<P> {
     /// When the response to the acquire arrived, if the grant had arrived before it; `None`
     /// otherwise. Until this time, a copy of the acquire may have queued the member again.
     pub(super) answered: Option<Moment>,
-    /// True if the member may have been granted the lock in a batch, and queued again after that
-    /// hold expired, before this node learned of either. A late message may still report the old
-    /// hold, so a grant by message must be confirmed. A response cannot be so late, because its
-    /// lease is counted from the request.
+    /// True if, unnoticed by this node, the member may have been granted the lock in a batch, and
+    /// queued again after that hold expired. A late message may still report the old hold, so a
+    /// grant by message must be confirmed. A response cannot mislead like this, because its lease
+    /// is counted from the request.
     pub(super) unheard: bool,
     /// When the server last reported a force-release of this member's hold, or when the member was
-    /// last cut off from a batch. Any message, and the response to an earlier request, may still
-    /// report the old hold.
+    /// last put back into the queue from a batch. Any message, and the response to a request from
+    /// before this time, may still report the old hold.
     pub(super) revoked: Option<Moment>,
-    /// The latest time at which the member certainly did not hold the lock. A message contains no
-    /// time, but a grant that it reports is newer than this. So the lease is counted from here.
+    /// The latest time at which the member certainly did not hold the lock. A grant that arrives as
+    /// a message, without a time, is newer than this, so its lease is counted from here.
     pub(super) anchor: Moment,
     pub(super) started: Moment,
-    /// True if the member only leaves once more because another server has taken over. It had been
-    /// released before.
+    /// True if the member was released before, and is only removed a second time, because another
+    /// server has taken over and may not know of the release.
     pub(super) leaves_again: bool,
-    /// True if the fast path may have made the member the holder, although it did not report a
-    /// grant. The script that follows shows whether it did.
+    /// True if a fast acquire (without a script) may have made the member the holder, although it
+    /// reported no grant. The script that follows shows whether it did.
     pub(super) may_hold: bool,
-    /// The attempts that wait for the response to this attempt's fast acquire; `None` unless such
-    /// an acquire is in flight. The table lets them pass when the state changes: see `fence`.
+    /// The attempts that wait for the response to this attempt's fast acquire (without a script),
+    /// so that none overtakes it in the queue. `None` unless such an acquire is in flight. When the
+    /// state changes, the table sends them: see `fence`.
     pub(super) fence: Option<BTreeSet<u64>>,
-    /// True if the attempt waits for the response to another attempt's fast acquire of the same
-    /// lock: see `fence`.
+    /// True if the attempt is not sent before the response to another attempt's fast acquire
+    /// (without a script) of the same lock: see `fence`.
     pub(super) is_fenced: bool,
     pub(super) mirror: P,
 }
@@ -192,18 +197,19 @@ pub(super) struct Entry<P> {
 /// The keys under which the table indexes an entry. They are computed from the entry alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct IndexKeys {
-    /// When a hold, an offer to the caller, or a leaked hold ends by itself.
+    /// When a hold, a leaked hold, or the time to take an offered lock ends.
     pub(super) end: Option<Moment>,
     /// When the renewal is due.
     pub(super) renew: Option<Moment>,
     /// When the release is due.
     pub(super) release: Option<Moment>,
-    /// When the leave is due.
+    /// When the next leave, the request that removes the member, is due.
     pub(super) leave: Option<Moment>,
     pub(super) waits_in_line: bool,
-    /// True if the acquire is sent as soon as there is room.
+    /// True if the acquire is sent as soon as more requests may be in flight.
     pub(super) is_unsent: bool,
-    /// True if the acquire is sent after the response to the fast acquire of the lock.
+    /// True if the acquire is not sent before the response to another attempt's fast acquire of the
+    /// lock.
     pub(super) is_fenced: bool,
     /// True if the acquire is in flight or not sent yet.
     pub(super) is_asked_for: bool,
@@ -211,7 +217,7 @@ pub(super) struct IndexKeys {
     pub(super) class: Option<Class>,
 }
 
-/// The kind of an entry, by which entries are counted.
+/// What an entry counts as in [`Counts`](super::Counts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Attempt,
@@ -253,21 +259,23 @@ impl<P: Mirror> Entry<P> {
         }
     }
 
-    /// Returns true if a copy of the acquire may run after the member was released or has left. The
-    /// server must then store a tombstone, which refuses the copy.
+    /// Returns true if the acquire may run once more after the member was released or has left,
+    /// because a request with it has no response yet or got an error. The server must then store a
+    /// tombstone, by which it refuses the late acquire.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered
     }
 
-    /// Returns true if a copy of the acquire may have queued the member again after a request sent
-    /// at `sent` had run.
+    /// Returns true if the acquire may have run a second time, and queued the member again, after a
+    /// request sent at `sent` had run.
     pub(super) fn may_be_back_since(&self, sent: Moment) -> bool {
         self.answered.is_some_and(|answered| sent < answered)
     }
 
     /// Records a response that reports the member as waiting; its request was sent at `sent`. If
-    /// the previous such report is older than a claim, a batch with this member may have been
-    /// granted a hold that expired in between. A message about that hold may still be in flight.
+    /// the previous such report is older than a claim, the lease of a lock that is handed off, then
+    /// a batch with this member may have been granted a hold that has expired since. A message
+    /// about that hold may still be in flight.
     pub(super) fn found_waiting(&mut self, sent: Moment, now: Moment) {
         self.unheard |= lease::certain_until(self.anchor, lease::claim(&self.options)) <= now;
         self.anchor = self.anchor.max(sent);
@@ -333,7 +341,8 @@ impl<P: Mirror> Entry<P> {
         claim.min(lease.notice_at(&self.options))
     }
 
-    /// Returns the state of a member that leaves: the first leave is due now.
+    /// Returns the state of a member that is given up: the first leave, the request that removes it
+    /// from the server, is due now.
     pub(super) fn leaving(&self, now: Moment) -> State {
         let give_up = now + self.options.lease.max(GIVE_UP);
         State::Leaving { due: Some(now), pause_ms: LEAVE_RETRY_MS, give_up }
@@ -345,8 +354,8 @@ impl<P: Mirror> Entry<P> {
     }
 
     /// Returns the state for a member that the server no longer has. This is [`State::Over`],
-    /// unless a copy of the acquire may still run, or may have queued the member again. Then the
-    /// member leaves, so that a tombstone refuses the copy.
+    /// unless the acquire may still run there, or may have run a second time and queued the member
+    /// again. Then the node sends a leave, by which the server refuses the late acquire.
     pub(super) fn gone(&self, now: Moment) -> State {
         match self.may_run_again() || self.answered.is_some() {
             true => self.leaving(now),

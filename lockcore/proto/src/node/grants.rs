@@ -21,7 +21,8 @@ use crate::{Command, Grant, Mode, Reply};
 pub(super) enum GrantSource {
     /// The response to the member's acquire, which was sent at this time.
     Answer(Moment),
-    /// The response to any other request, which was sent at this time.
+    /// The response to any other request, such as a touch or another member's release, which was
+    /// sent at this time.
     Aside(Moment),
     /// A message from the server.
     Message,
@@ -32,9 +33,10 @@ pub(super) enum GrantSource {
 pub(super) enum Certainty {
     /// The hold can be offered at once.
     Certain,
-    /// The hold may be out of date or end soon, so the server must confirm it before the offer.
+    /// The hold may have ended since or may end soon, so the server must confirm it before the
+    /// offer.
     Doubted,
-    /// The lease may be over, so the member is touched to learn its state.
+    /// The lease may be over, so the member is touched: this request returns its state.
     TooLate,
 }
 
@@ -51,9 +53,9 @@ impl GrantSource {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Handles the parts of a reply that are the same for all commands: logs skipped waiters,
-    /// handles the grants, and sends a touch if the server has stopped at the work limit of the
-    /// command.
+    /// Handles the parts of a reply that are the same for all commands: logs skipped waiters, and
+    /// handles the grants. If the command reached its work limit before it had granted all it
+    /// could, sends a touch, by which the server continues.
     pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
         if reply.skipped > 0 {
             let lock = ask.lock.clone();
@@ -106,7 +108,8 @@ impl<P: Mirror> Core<P> {
         self.give_back(ask.lock.clone(), member.clone());
     }
 
-    /// Lets a member leave that the server may still have, although the table has no entry for it.
+    /// Sends a leave for a member that the server may still have, although the table has no entry
+    /// for it.
     pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
         let (now, number) = (self.now, member.number());
         self.insert_orphan(lock, member);
@@ -128,10 +131,10 @@ impl<P: Mirror> Core<P> {
         self.table.insert(number, orphan);
     }
 
-    /// Handles a grant to a member of this node. Offers the lock at once, has the hold confirmed
-    /// first, or touches the member if the lease may be over. `left_ms` is the remaining lease: it
-    /// is counted from the request whose response reports the grant; for a message, from
-    /// [`Entry::anchor`].
+    /// Handles a grant to a member of this node. Offers the lock at once, or has the hold confirmed
+    /// first if the report may be out of date. If the lease may be over, touches the member
+    /// instead, to learn its state. `left_ms` is the remaining lease: it is counted from the
+    /// request whose response reports the grant; for a message, from [`Entry::anchor`].
     pub(super) fn granted(
         &mut self,
         number: u64,
@@ -180,8 +183,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Returns whether a reported hold can be offered, if its lease lasts `left` from `anchor` on.
-    /// `claim` is the usual claim of these members: with less than half of it left, the hold must
-    /// be confirmed. `is_doubted` is true if the entries of the members give a reason for doubt.
+    /// `claim` is the lease of these members for a lock that is handed off: with less than half of
+    /// it left, the hold must be confirmed. `is_doubted` is true if the entries of the members show
+    /// that the report may be out of date.
     pub(super) fn certainty(
         &self,
         source: GrantSource,
@@ -255,8 +259,8 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Granted { lock, waited, handed_over, of: mirror }));
     }
 
-    /// Releases a lock that the caller did not take in time. The attempt continues under the next
-    /// member id, once the caller comes.
+    /// Releases a lock that the caller did not take in time. Once the caller comes, the attempt
+    /// requests the lock again under the next member id.
     pub(super) fn miss(&mut self, number: u64) {
         let now = self.now;
         let next = self.next_round_if_any(number);

@@ -12,13 +12,15 @@ use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::{Command, Grant, Released, Renewed};
 
-/// Pause before the touch that follows a failed confirmation of a hold.
+/// Pause after a failed confirmation of a hold, before a touch asks the server for the member's
+/// state.
 const CONFIRM_RETRY: Duration = Duration::from_millis(250);
 const UNPROVEN: &str =
     "the lease expired before a renewal could confirm that the hold existed at the release";
-/// How long an attempt waits behind a hold of the same node until this is logged.
+/// How long an attempt must have waited behind a hold of the same node before this is logged.
 const LONG_BEHIND_OWN: Duration = Duration::from_secs(30);
-/// The weight that a downgrade leaves: that of a read.
+/// The weight of a hold, which is the part of the name that it takes, after a downgrade: that of a
+/// read.
 const READ: NonZeroU32 = NonZeroU32::MIN;
 
 impl<P: Mirror> Core<P> {
@@ -118,9 +120,9 @@ impl<P: Mirror> Core<P> {
         self.is_doubted(sent) || entry.is_revoked_since(sent)
     }
 
-    /// Returns true if a lease requested at `sent` is in doubt: since then, a reconnect may have
-    /// hidden a force-release, or the server's clock was found ahead. A request sent at the moment
-    /// of the reconnect counts as later.
+    /// Returns true if a lease requested at `sent` may have ended unnoticed: since then, a
+    /// reconnect may have hidden a force-release, or the server's clock was found ahead. A request
+    /// sent at the moment of the reconnect counts as later.
     pub(super) fn is_doubted(&self, sent: Moment) -> bool {
         sent + Duration::from_micros(1) < self.doubt
     }
@@ -187,8 +189,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a hold whose time is over by this node's clock, for the reason `why`. Batch members
-    /// that released the lock before, and wait for the outcome, get an error.
+    /// Ends a hold whose time is over by this node's clock, for the reason `why`. Guards that left
+    /// the hold to the next batch member, and wait to learn whether it still existed, get an error.
     pub(super) fn lapse(&mut self, number: u64, why: &'static str) {
         let first = self.held_as(number);
         let error = StoreError::refused(LockErrorKind::Unavailable, UNPROVEN);

@@ -7,7 +7,8 @@ use crate::node::moment::Moment;
 use crate::terms::{Renewal, Terms};
 use crate::token::FencingToken;
 
-/// Maximum time between two touches of this node's waiters for a lock.
+/// Maximum time between two touches of this node's waiters for a lock. These requests keep the
+/// waiters alive on the server.
 pub(super) const TOUCH_PERIOD: Duration = Duration::from_secs(4);
 
 /// A hold's token and times. All times are by this node's clock.
@@ -16,11 +17,13 @@ pub(super) struct Lease {
     pub token: FencingToken,
     /// When the hold began.
     pub(super) since: Moment,
-    /// When the request was sent from which the deadline is counted.
+    /// The time from which the deadline is counted: when the request was sent that last extended
+    /// the lease, or, for a grant by message, [`Entry::anchor`](super::entry::Entry::anchor).
     pub(super) asked: Moment,
-    /// The time until which the hold is certain. It is earlier than the lease's end on the server.
+    /// The time until which the server certainly keeps the hold. It is earlier than the end of the
+    /// lease there, because clocks drift.
     deadline: Moment,
-    /// The end of `max_hold`; `None` if it is not limited.
+    /// When the hold ends even if it is renewed, by the option `max_hold`; `None` without a limit.
     last: Option<Moment>,
     /// When the next renewal is due. `None` while a renewal is in flight, or if no renewal follows.
     pub(super) renew_at: Option<Moment>,
@@ -28,8 +31,8 @@ pub(super) struct Lease {
     pub(super) is_answered: bool,
 }
 
-/// Returns the time until which a lease of length `left`, counted from `anchor`, is certain. This
-/// is before the lease's end, because clocks tick at different rates.
+/// Returns the time until which the server certainly keeps a hold with a lease of length `left`,
+/// counted from `anchor`. This is before the lease's end, because clocks tick at different rates.
 pub(super) fn certain_until(anchor: Moment, left: Duration) -> Moment {
     anchor + left.saturating_sub(margin(left))
 }
@@ -39,13 +42,14 @@ pub(super) fn margin(time: Duration) -> Duration {
     (time / 100).max(Duration::from_millis(5))
 }
 
-/// Returns the claim, the short lease of a handed-off hold.
+/// Returns the claim: the short lease of a lock that is handed off, until the first renewal.
 pub(super) fn claim(options: &Terms) -> Duration {
     Duration::from_millis(claim_ms(options.lease_ms()))
 }
 
-/// Returns the time between two touches of a waiter. If the message about a grant is lost, the next
-/// touch finds the hold while most of the claim is left.
+/// Returns the time between two touches of a waiter. If the message about a grant is lost, the
+/// response to the next touch reports the grant, while most of the claim (the short lease of a lock
+/// that is handed off) is left.
 pub(super) fn touch_period(options: &Terms) -> Duration {
     TOUCH_PERIOD.min(claim(options) * 2 / 5)
 }
@@ -118,8 +122,9 @@ impl Lease {
         self.is_answered = hold.is_answered;
     }
 
-    /// Makes a renewal due at once, if the lease was requested before `doubt`. Does nothing while a
-    /// renewal is in flight, because the response repeats this check.
+    /// Makes a renewal due at once, if the lease was requested before `doubt`, so that it may have
+    /// ended unnoticed. Does nothing while a renewal is in flight, because the response repeats
+    /// this check.
     pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {
         if self.asked < doubt && self.renew_at.is_some() {
             self.renew_at = Some(now);
@@ -134,7 +139,7 @@ impl Lease {
         self.renew_at = Some(now + pause);
     }
 
-    /// Returns the time until which the hold is certain.
+    /// Returns the time until which the guard may rely on the hold.
     pub(super) fn until(&self) -> Moment {
         self.last.map_or(self.deadline, |last| last.min(self.deadline))
     }
