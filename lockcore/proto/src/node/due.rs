@@ -15,23 +15,28 @@ use crate::{Command, Leaving};
 /// The kinds of timed work, in the order in which a tick does them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DueWork {
-    /// Expired holds and offers are ended, and leaked holds are forgotten.
+    /// Holds whose time is over, and granted locks that no caller took in time, are ended. Leaked
+    /// holds are forgotten.
     End,
     /// Holds whose renewals are due are renewed.
     Renewal,
-    /// Members that were released shortly before another server took over leave once more.
+    /// Members that were released shortly before another server took over are removed there as
+    /// well, because that server may not know of the release.
     LeaveAgain,
-    /// Due releases and leaves are sent.
+    /// Due releases are sent, and leaves, the requests that take members out of the queue.
     GiveBack,
-    /// The renewal of all holds continues: renewals and leaves are made due.
+    /// The renewal of all holds, after a reconnect or a jump of the server's clock, continues: more
+    /// renewals and leaves become due.
     RenewAll,
-    /// Unsent first acquires are sent, as far as there is room.
+    /// First acquires that had to wait are sent, as far as the limit on requests in flight permits.
     Turn,
-    /// Attempts that are backing off are retried.
+    /// Attempts whose acquire failed are retried after a pause.
     Retry,
-    /// Locks whose touches are due are touched.
+    /// Waiters whose touches are due are touched: the request keeps them alive on the server and
+    /// returns their state.
     Touch,
-    /// The recheck after missed messages continues: touches of all waiters are made due.
+    /// The recheck of all waiters, after messages may have been missed, continues: more touches
+    /// become due.
     Recheck,
 }
 
@@ -96,8 +101,8 @@ impl<P: Mirror> Core<P> {
             || self.table.lanes().iter().any(|lane| is_due(self.first_in(lane, work)))
     }
 
-    /// Returns when the first work of this kind is due, if the kind belongs to the whole node;
-    /// `None` if there is no work, or if it belongs to lanes.
+    /// Returns when the first work of this kind is due, if the node has a single schedule for the
+    /// kind; `None` if there is no work, or if each lane (server) has a schedule for it.
     #[inline]
     fn first_of_node(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
@@ -110,8 +115,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when the first work of this kind is due in a lane; `None` if there is no work, or no
-    /// room for more requests.
+    /// Returns when the first work of this kind is due in a lane (for a server); `None` if there is
+    /// no work, or if no more requests of this kind may be in flight to the server.
     #[allow(
         clippy::inline_always,
         reason = "asked after every event: a call costs more than it does"
@@ -155,8 +160,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Calls `work` for each lane with an equal share of the budget. The unused part of a share
-    /// goes to the following lanes. Returns the remaining budget.
+    /// Calls `work` for each lane (server) with an equal share of the budget. The unused part of a
+    /// share goes to the following lanes. Returns the remaining budget.
     pub(super) fn in_each_lane(
         &mut self,
         mut budget: usize,
@@ -182,8 +187,8 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Retries the attempts in a lane that are backing off, if their pause is over. Handles at most
-    /// `budget` attempts. Returns the remaining budget.
+    /// Retries the attempts in a lane (for a server) whose acquire failed, if the pause is over.
+    /// Handles at most `budget` attempts. Returns the remaining budget.
     fn retry_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let retry_at = self.table.lane(lane).traffic.retry_at;
         if retry_at.is_some_and(|at| at <= self.now) {
@@ -209,9 +214,10 @@ impl<P: Mirror> Core<P> {
         budget - due.len()
     }
 
-    /// Sends the due releases, and then the due leaves for which lanes have room. Releases have no
-    /// limit, because each ends a hold, so they cannot outnumber the grants. Leaves for the same
-    /// lock are sent together. Returns the part of `budget` that neither has used.
+    /// Sends the due releases, and then the due leaves (requests that take members out of the
+    /// queue), as many as may be in flight to each server. Releases have no such limit, because
+    /// there are never more than grants. Leaves for the same lock are sent together. Returns the
+    /// part of `budget` that neither has used.
     pub(super) fn give_back_what_is_due(&mut self, mut budget: usize) -> usize {
         while let Some(&(at, number)) = self.table.releases().first()
             && at <= self.now
@@ -295,9 +301,10 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Continues the renewal of all holds: makes the renewals and leaves of some members due at
-    /// once. Each is sent when the lane has room. Handles at most [`MADE_DUE`] members, and at most
-    /// `budget`. Returns the remaining budget.
+    /// Continues the renewal of all holds after a reconnect or a jump of the server's clock. Makes
+    /// the renewals and leaves of some members due at once; they are sent as soon as their lanes
+    /// have room. Handles at most [`MADE_DUE`] members, and at most `budget`. Returns the remaining
+    /// budget.
     pub(super) fn renew_on(&mut self, budget: usize) -> usize {
         let Some((from, since)) = self.renew_all else { return budget };
         let (numbers, next) = self.stale(from, since, budget.min(MADE_DUE));
@@ -308,10 +315,10 @@ impl<P: Mirror> Core<P> {
         budget - numbers.len()
     }
 
-    /// Returns the ids of up to `most` members for the renewal of all holds, from the id `from` on:
-    /// holds with a lease requested before `since`, and members that leave. Skips members whose
-    /// renewal or leave is in flight. Also returns the id from which to continue; `None` at the
-    /// end.
+    /// Returns the ids of up to `most` members whose requests the renewal of all holds must send,
+    /// from the id `from` on. These are holds with a lease requested before `since`, and members
+    /// for which a leave is to be repeated. Requests in flight are left out. Also returns the id
+    /// from which to continue; `None` at the end.
     fn stale(&self, from: u64, since: Moment, most: usize) -> (Vec<u64>, Option<u64>) {
         self.part_of(from, most, |entry| match &entry.state {
             State::Held(lease) | State::Serving(lease) => {
@@ -322,8 +329,9 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    /// Makes the renewal of a hold, or the next leave of a member, due at once. The pause between
-    /// leaves starts over, because it may have grown without a connection.
+    /// Makes the renewal of a hold, or the next leave of a member that was given up, due at once.
+    /// The pause between repeated leaves starts over, because it may have grown while there was no
+    /// connection.
     fn make_due(&mut self, number: u64) {
         let now = self.now;
         self.table.change(number, |entry| match &mut entry.state {

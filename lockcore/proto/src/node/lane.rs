@@ -40,26 +40,29 @@ pub(super) struct Lane {
     pub(super) traffic: Traffic,
 }
 
-/// The requests in flight in a lane, counted by kind, and the times that depend on the responses.
+/// The requests in flight in a lane (to a server), counted by kind, and the times that depend on
+/// the responses.
 #[derive(Debug, Clone)]
 pub(super) struct Traffic {
     /// The number of first acquires in flight.
     pub(super) asking: usize,
     /// The number of retried acquires in flight.
     pub(super) repeating: usize,
-    /// The number of leaves and repeated releases in flight.
+    /// The number of leaves (requests that remove members) and repeated releases in flight.
     pub(super) leaving: usize,
     /// The number of holds whose renewals are in flight.
     pub(super) renewing: usize,
-    /// The total weight of the touches in flight: see `lines::weight`.
+    /// The total weight of the touches in flight. A touch weighs as much as its members: see
+    /// `lines::weight`.
     pub(super) touching: usize,
     pub(super) last_success: Moment,
     pub(super) is_silent: bool,
-    /// When the attempts that are backing off are retried.
+    /// When the attempts whose last acquire failed are retried; `None` if there are none, or no
+    /// connection.
     pub(super) retry_at: Option<Moment>,
     pub(super) pause: Duration,
     /// Releases that the server may not know, because it took over shortly after them. Their
-    /// members leave once more.
+    /// members are removed there once more.
     pub(super) again: VecDeque<RecentRelease>,
 }
 
@@ -89,7 +92,7 @@ impl Traffic {
 }
 
 impl Lane {
-    /// Updates the sets of this lane after the index keys of an entry have changed.
+    /// Updates the sets of due work in this lane, after the index keys of an entry have changed.
     #[inline]
     pub(super) fn reorder(&mut self, number: u64, before: &IndexKeys, after: &IndexKeys) {
         move_in_time(&mut self.renewals, number, before.renew, after.renew);

@@ -13,24 +13,25 @@ use crate::node::lease::TOUCH_PERIOD;
 use crate::node::moment::Moment;
 use crate::{Command, MAX_LINES, MAX_MEMBERS, Presence, Reply, Touched};
 
-/// Pause before a failed touch is repeated.
+/// Pause before a failed touch, the request that keeps waiters alive, is repeated.
 pub(super) const TOUCH_RETRY: Duration = Duration::from_millis(500);
-/// The divisor of the touch period. A touch may be sent early by this part of the period, to go
-/// together with touches that are due.
+/// The divisor of the time between two touches of a lock's waiters. A touch may be sent early by
+/// this part, to go together with touches that are due.
 const AHEAD: u32 = 40;
-/// Maximum random delay of a touch at the end of another holder's lease, in ms. Without it, all
-/// nodes would touch the lock at the same instant.
+/// Maximum random delay, in ms, of a touch that is sent when another holder's lease ends. Without
+/// it, all nodes with waiters would touch the lock at the same instant.
 const JITTER_MS: u64 = 50;
-/// Minimum time until a touch at a lease's end. Without it, touches could follow each other without
-/// a pause.
+/// Minimum time until a touch that is sent when another holder's lease ends. Without it, touches
+/// could follow each other without a pause while the lease is about to end.
 pub(super) const MIN_DELAY: Duration = Duration::from_millis(5);
 
-/// Minimum weight of a touch. A script call takes at most `MAX_LINES` locks and `MAX_MEMBERS`
-/// members, so a lock with few waiters still uses this share of a call.
+/// Minimum weight of a touch, by which the touches in flight are limited. A script call takes at
+/// most `MAX_LINES` locks and `MAX_MEMBERS` members, so a lock with few waiters still uses this
+/// share of a call.
 pub(super) const MIN_WEIGHT: usize = MAX_MEMBERS / MAX_LINES;
-/// Maximum total weight of the touches in flight in each lane: as much as four full script calls.
-/// With a single call at a time and a round trip of 50 ms, touching 20 000 locks would take longer
-/// than the liveness deadline.
+/// Maximum total weight of the touches in flight in each lane (to a server): as much as four full
+/// script calls. With a single call at a time and a round trip of 50 ms, touching 20 000 locks
+/// would take too long: the server would no longer believe the waiters alive.
 pub(super) const MAX_TOUCHING: usize = 4 * MAX_MEMBERS;
 
 /// Returns the weight of a touch of these members: their number, but at least [`MIN_WEIGHT`].
@@ -39,15 +40,16 @@ pub(super) fn weight(members: &[Member]) -> usize {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Starts a recheck: all waiters of this node are touched, because messages from the server may
-    /// have been missed. [`recheck_on`](Self::recheck_on) does the work in the following ticks.
+    /// Starts a recheck: all waiters of this node are touched, to learn their state, because
+    /// messages from the server may have been missed. [`recheck_on`](Self::recheck_on) does the
+    /// work in the following ticks.
     pub(super) fn check_lines(&mut self) {
         self.recheck = Some((Bound::Unbounded, self.now));
     }
 
-    /// Continues a recheck: schedules an immediate touch for the next locks, unless they were
-    /// touched since the recheck began. Examines at most [`MADE_DUE`] locks, and at most `budget`.
-    /// Returns the remaining budget.
+    /// Continues the recheck of all waiters: makes the touches for the next locks due at once,
+    /// unless they were touched since the recheck began. Examines at most [`MADE_DUE`] locks, and
+    /// at most `budget`. Returns the remaining budget.
     pub(super) fn recheck_on(&mut self, budget: usize) -> usize {
         let Some((mut from, since)) = self.recheck.take() else { return budget };
         for left in (budget.saturating_sub(MADE_DUE)..budget).rev() {
@@ -63,9 +65,9 @@ impl<P: Mirror> Core<P> {
         budget.saturating_sub(MADE_DUE)
     }
 
-    /// Sends the due touches in a lane. Touches due soon are sent along, unless they wait for the
-    /// end of another holder's lease, before which nothing changes. Handles at most `budget` locks.
-    /// Returns the remaining budget.
+    /// Sends the due touches in a lane (to a server). Touches due soon are sent along, unless they
+    /// are scheduled for the end of another holder's lease, before which nothing changes. Handles
+    /// at most `budget` locks. Returns the remaining budget.
     pub(super) fn touch_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
         let now = self.now;
         let room = self.room_to_touch(self.table.lane(lane)).div_ceil(MIN_WEIGHT).min(budget);
@@ -85,9 +87,10 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Touches all waiters of this node for a lock, and schedules the next touch after the usual
-    /// period. A random part is subtracted, so that queues touched together spread out: up to a
-    /// tenth, or up to half after a recheck.
+    /// Touches all waiters of this node for a lock, which keeps them alive on the server and
+    /// returns their state. Schedules the next touch after the usual period. A random part is
+    /// subtracted, so that locks touched together spread out: up to a tenth, or up to half after a
+    /// recheck.
     pub(super) fn touch_line(&mut self, lock: &LockName) {
         let now = self.now;
         let Some(line) = self.table.lines().get(lock) else { return };
@@ -142,8 +145,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles the message that the lock of a waiting member may be free: touches this member, and
-    /// no others, because it is next in the queue.
+    /// Handles the message that the lock of a waiting member may be free: touches this member, so
+    /// that the server grants it the lock if it is. Other members need no touch, because this one
+    /// is next in the queue.
     pub(super) fn poked(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         match entry.state {
@@ -166,9 +170,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when to touch a lock next: just after the end of the first lease, in `first_end_ms`
-    /// from now; after [`TOUCH_PERIOD`] if there is no lease. The member id `number` only varies
-    /// the random delay.
+    /// Returns when to touch a lock's waiters next: just after the first lease of a holder ends, in
+    /// `first_end_ms` from now; after [`TOUCH_PERIOD`] if there is no lease. The member id `number`
+    /// only varies the random delay.
     pub(super) fn lease_end(&self, number: u64, first_end_ms: Option<u64>) -> Moment {
         let now = self.now;
         let Some(left_ms) = first_end_ms.filter(|left_ms| *left_ms > 0) else {

@@ -14,30 +14,31 @@ impl<P: Mirror> Core<P> {
         self.commands.is_up() && self.subscription.is_up()
     }
 
-    /// Returns how many more first acquires may be sent in a lane now.
+    /// Returns how many more first acquires may be sent in a lane (to a server) now.
     pub(super) fn room_to_ask(&self, lane: &Lane) -> usize {
         lane.traffic.bound(self.rules.acquires).saturating_sub(lane.traffic.asking)
     }
 
-    /// Returns how many more acquires may be retried in a lane now.
+    /// Returns how many more retried acquires may be sent in a lane (to a server) now.
     pub(super) fn room_to_repeat(&self, lane: &Lane) -> usize {
         lane.traffic.bound(self.rules.window).saturating_sub(lane.traffic.repeating)
     }
 
-    /// Returns how many more leaves may be sent in a lane now. The limit is twice that of acquires,
-    /// so that leaves never fall behind: each leave ends an acquire.
+    /// Returns how many more leaves, requests that remove members, may be sent in a lane (to a
+    /// server) now. The limit is twice that of first acquires, so that leaves never fall behind:
+    /// each leave ends an acquire.
     pub(super) fn room_to_leave(&self, lane: &Lane) -> usize {
         let most = self.rules.acquires.saturating_mul(2);
         lane.traffic.bound(most).saturating_sub(lane.traffic.leaving)
     }
 
-    /// Returns how many more holds may be renewed in a lane now.
+    /// Returns how many more holds may be renewed in a lane (on a server) now.
     pub(super) fn room_to_renew(&self, lane: &Lane) -> usize {
         lane.traffic.bound(MAX_AT_ONCE).saturating_sub(lane.traffic.renewing)
     }
 
-    /// Returns the total weight of the touches that may be sent in a lane now; 0 without a
-    /// connection.
+    /// Returns how much more may be touched in a lane (on a server) now, as a total weight: see
+    /// `lines::weight`. 0 without a connection.
     pub(super) fn room_to_touch(&self, lane: &Lane) -> usize {
         let most = lane.traffic.bound(lines::MAX_TOUCHING / lines::MIN_WEIGHT) * lines::MIN_WEIGHT;
         let is_up = self.commands.is_up();
@@ -51,8 +52,9 @@ impl<P: Mirror> Core<P> {
         Ask { lock, command, sent, background: false, lane, way: Way::Script }
     }
 
-    /// Creates a request that is sent now. A release takes the fast path, unless the lock was busy
-    /// the last time.
+    /// Creates a request that is sent now. `background` is true if the core sends it by itself. A
+    /// release takes the fast path, which needs no script, unless the lock was busy when this node
+    /// last used it.
     pub(super) fn request(&self, lock: LockName, command: Command, background: bool) -> Ask {
         let is_release = matches!(command, Command::Release { .. });
         let way = if is_release && !self.busy.has(&lock) { Way::Fast } else { Way::Script };
@@ -114,8 +116,8 @@ impl<P: Mirror> Core<P> {
         traffic.is_silent = false;
     }
 
-    /// Records that a request failed. The lane becomes silent if the request may have run, and no
-    /// other response has arrived since it was sent.
+    /// Records that a request failed. If it may have run, and no other response has arrived since
+    /// it was sent, its server is considered silent. Fewer requests are then in flight to it.
     pub(super) fn failed(&mut self, ask: &Ask, error: &StoreError) {
         self.arrived(ask);
         let traffic = self.table.traffic(ask.lane);
