@@ -30,9 +30,9 @@ pub(super) struct ClockReading {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Compares the progress of the server's clock and of the node's since the last response for
-    /// the same slot. If the server's clock has advanced more, leases may expire early, so all
-    /// holds requested before `ask` are renewed.
+    /// Compares how far the server's clock and the node's have advanced since the last response for
+    /// the same Cluster slot. If the server's has advanced more, leases may expire early, so all
+    /// holds with leases requested before `ask` are renewed.
     pub(super) fn compare_clocks(&mut self, ask: &Ask, answer: &Answer) {
         let Some(at_us) = answer.now_us() else { return };
         let reading = ClockReading { at_us, sent: ask.sent };

@@ -31,9 +31,9 @@ impl<P: Mirror> Core<P> {
         (ended, next)
     }
 
-    /// Takes a bounded number of holds away from their guards and releases them, from the member id
-    /// `from` on. The guards are notified with the reason `why`. Returns the number of holds, and
-    /// the id from which to continue; `None` at the end.
+    /// Ends a bounded number of holds from the member id `from` on, even while guards have them,
+    /// and releases them on the server. The guards are notified with the reason `why`. Returns the
+    /// number of holds, and the id from which to continue; `None` at the end.
     pub fn take_holds(&mut self, from: u64, why: &'static str) -> (usize, Option<u64>) {
         let now = self.now;
         let is_hold = |entry: &Entry<P>| entry.index_keys().class == Some(Class::Hold);

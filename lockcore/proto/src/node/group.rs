@@ -35,9 +35,9 @@ pub fn commands(group: &[Ask]) -> SmallVec<[(&LockName, &Command); 1]> {
 }
 
 /// Joins requests into groups that one script call can run, and keeps their order. Renewals and
-/// touches are joined if `together` is true for the command and the locks have the same `slot`,
-/// because a Redis Cluster script reaches a single slot. Acquires are joined if they are for the
-/// same lock.
+/// touches are joined if `together` returns true for the command, and if the locks have the same
+/// `slot`, because a Redis Cluster script reaches a single slot. Acquires are joined if they are
+/// for the same lock.
 pub fn grouped(
     asks: Vec<Ask>,
     together: impl Fn(&Command) -> bool,
@@ -82,9 +82,8 @@ pub fn grouped(
     groups.into_iter().flat_map(few_parts_apart).collect()
 }
 
-/// Splits an acquire for up to four reads or permits into an acquire for each. The script for a
-/// single member has a short path, so a few calls of it cost less than a call of the script for
-/// several members.
+/// Splits an acquire for up to four reads or permits into an acquire for each. The script does less
+/// work for a single member, so a few calls for one cost less than a call for several.
 fn few_parts_apart(group: RequestGroup) -> Vec<RequestGroup> {
     const FEW: usize = 4;
     let [Ask { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] = &group[..]

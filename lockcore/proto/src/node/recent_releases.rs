@@ -22,12 +22,12 @@ use crate::node::moment::Moment;
 use crate::node::recent_release::RecentRelease;
 
 /// Maximum number of remembered releases, which use about two megabytes. Beyond it, the oldest are
-/// forgotten; if a server that takes over does not know them, it keeps their locks for a claim, or
-/// until the lease ends.
+/// forgotten. If a server that takes over does not know such a release, the lock stays held until
+/// its lease ends there, or for a claim if the member was still queued.
 const REMEMBERED: usize = 16_384;
-/// Number of latest releases among which [`since`](RecentReleases::since) searches. If more
-/// releases are acknowledged while a reply waits to be processed, the node may send a leave that
-/// finds nothing.
+/// Number of latest releases that are compared with a late reply, by
+/// [`since`](RecentReleases::since). If more are acknowledged while a reply waits to be processed,
+/// the node may send a leave that finds nothing.
 const LOOKED_THROUGH: usize = 64;
 
 #[derive(Debug, Clone, Default)]
@@ -95,7 +95,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Records that all commands go to another server from now on. It may not know the latest
-    /// releases, so their members leave once more there.
+    /// releases, so the core removes their members there once more.
     pub fn moved(&mut self) {
         for release in std::mem::take(&mut self.recent_releases.last) {
             self.leave_later(release);
@@ -103,7 +103,8 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Sets the lane (server) of each Cluster slot. If a slot has moved, all scheduled work for its
-    /// locks moves along. Members that were released recently leave once more on the new server.
+    /// locks moves along. Members that were released recently are removed on the new server once
+    /// more, because it may not know the release.
     pub fn set_lanes(&mut self, lanes: Lanes) {
         let before = self.table.set_lanes(lanes);
         for lane in 0..self.table.lanes().len() as u16 {
@@ -132,9 +133,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Lets members leave once more, because the server in this lane has taken over and may not
-    /// know their releases. Other leaves go first, and only a few of these are sent at a time.
-    /// Handles at most `budget` members. Returns the remaining budget.
+    /// Sends leaves for members that were released before, because the server in this lane has
+    /// taken over and may not know their releases. Other leaves go first, and only a few of these
+    /// are sent at a time. Handles at most `budget` members. Returns the remaining budget.
     pub(super) fn leave_again(&mut self, lane: u16, mut budget: usize) -> usize {
         if !self.may_leave_again(self.table.lane(lane)) {
             return budget;
@@ -155,7 +156,8 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Returns true if [`leave_again`](Self::leave_again) may send a leave in this lane now.
+    /// Returns true if [`leave_again`](Self::leave_again) may remove a released member once more in
+    /// this lane now.
     pub(super) fn may_leave_again(&self, lane: &Lane) -> bool {
         !lane.traffic.again.is_empty()
             && lane.leaves.is_empty()

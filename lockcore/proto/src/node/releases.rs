@@ -14,8 +14,8 @@ use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
 impl<P: Mirror> Core<P> {
-    /// Releases the hold of a guard: in the background at `due`, or by a request that the caller
-    /// sends if `due` is `None`. `is_asked` is true if the caller wants to know whether the hold
+    /// Releases the hold of a guard: the core sends the request at the time `due`, or the caller
+    /// sends it if `due` is `None`. `is_asked` is true if the caller wants to know whether the hold
     /// still existed. If the hold passes to another batch member, [`Mirror::returned`] reports
     /// this.
     pub(super) fn begin_release(
@@ -44,9 +44,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Releases a hold that a guard has or that is offered to a caller: in the background at `due`,
-    /// or by the caller if `due` is `None`. Returns the member id under which the hold must be
-    /// released; `None` if it passes to another batch member.
+    /// Releases a hold that a guard has or that is offered to a caller: the core sends the request
+    /// at the time `due`, or the caller sends it if `due` is `None`. Returns the member id under
+    /// which the hold must be released; `None` if it passes to another batch member.
     pub(super) fn hand_back(&mut self, number: u64, due: Option<Moment>) -> Option<u64> {
         if let Some(first) = self.batches.hold_of(number) {
             return self.pass_on(first, number, due).then_some(first);
@@ -73,8 +73,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Finishes a release or a leave, because the server has removed the member. Returns the member
-    /// id if the release is new and so must be remembered. `None` if the table does not have the
-    /// member, or if the member only left once more on a new server.
+    /// id if the release must be remembered, for a server that takes over. `None` if the table does
+    /// not have the member, or if the member had been released before and was only removed on a new
+    /// server.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
         self.forget_batch(number);
@@ -88,11 +89,11 @@ impl<P: Mirror> Core<P> {
         is_known.then_some(number)
     }
 
-    /// Handles a release that found no hold on the server. The member leaves the queue, because a
-    /// copy of its acquire may have run after a force release and queued the member again. In a
-    /// batch, all members that have released leave too: after a force release, the server keeps all
-    /// members of the batch aside, and a touch returns them to the queue. Returns the member id, or
-    /// `None` if the member is not in the table.
+    /// Handles a release that found no hold on the server. A leave removes the member from the
+    /// queue, because its acquire may have run a second time after a force release and queued the
+    /// member again. In a batch, leaves also remove the members whose turn is over. After a force
+    /// release, the server keeps all members of the batch, and the node's next touch would put them
+    /// back into the queue. Returns the member id, or `None` if the member is not in the table.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
@@ -115,9 +116,9 @@ impl<P: Mirror> Core<P> {
         Some(number)
     }
 
-    /// Handles a failed release or leave: schedules a leave as the next try, or gives the member up
-    /// after the last try. Repeating is harmless: the first copy removes the member, and later
-    /// copies find nothing.
+    /// Handles a failed release or leave: schedules a leave as the next try, or gives up after the
+    /// last try. Repeating is harmless: the first request to run removes the member, and later ones
+    /// find nothing.
     pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
