@@ -21,10 +21,11 @@ pub(super) struct Batch<P> {
     /// there. Empty once the batch was cut: ended early, with the unserved members back in the
     /// queue.
     pub(super) listed: Vec<u64>,
-    /// The id of the member that has the lock or an offer of it; `None` while no member has either.
+    /// The id of the member whose turn it is: it has the lock, or was offered it. `None` between
+    /// two turns.
     pub(super) served: Option<u64>,
-    /// The ids of the members still to be served, in order, each with its fencing token. Some may
-    /// have been cancelled.
+    /// The ids of the members that still wait for their turn, in order, each with its fencing
+    /// token. Some may have been cancelled.
     pub(super) rest: VecDeque<(u64, FencingToken)>,
     /// The mirrors of guards that released the lock before the end of the batch, each with the
     /// time. They get the outcome once a response shows whether the server still had the hold at
@@ -41,7 +42,8 @@ pub(super) struct Batch<P> {
     /// may not know this yet. Then a release could end a hold that they still share there, so a
     /// leave of the other members ends their part of the hold instead.
     pub(super) is_cut: bool,
-    /// The ids of the members that were cut off, and wait in the queue again.
+    /// The ids of the members that were put back into the queue when the batch was cut. Empty once
+    /// the server knows the cut.
     pub(super) cut: Vec<u64>,
 }
 
@@ -96,11 +98,11 @@ pub(super) fn members_of(first: u64, numbers: &[u64]) -> Vec<u64> {
 /// A batch, as the server reports it in a reply or in a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReportedBatch<'a> {
-    /// The lock, and the member under which the server stores the hold. `None` if the report
-    /// contains neither, like a message; the first id in `numbers` is then the id of the hold.
+    /// The lock, and the member under which the server stores the hold. `None` if the report does
+    /// not contain them, as in a message. Then the first id in `numbers` is the id of the hold.
     pub(super) hold: Option<(&'a LockName, &'a Member)>,
-    /// The members in the acquire that the reply answers. Empty for a message, or for the reply to
-    /// another command.
+    /// The members of the acquire whose response reports the batch. Empty for a message, or for the
+    /// response to another command.
     pub(super) answered: &'a [Member],
     /// The ids of the batch members, in the order in which they are served.
     pub(super) numbers: &'a [u64],
@@ -126,7 +128,7 @@ pub(super) struct Batches<P> {
     by_hold: BTreeMap<u64, Batch<P>>,
     /// The id of the latest batch hold for each lock.
     by_lock: BTreeMap<LockName, u64>,
-    /// Each batch member that is served or still to be served, with the id of its batch hold.
+    /// Each batch member whose turn is not over, with the id of its batch hold.
     holds: BTreeMap<u64, u64>,
 }
 
@@ -203,18 +205,19 @@ impl<P> Batches<P> {
         Some(batch)
     }
 
-    /// Returns the id under which the server stores the batch that contains this member; `None` if
-    /// the member is in no batch.
+    /// Returns the id of the batch hold that this member shares; `None` if it is in no batch, or
+    /// its turn is over.
     pub(super) fn hold_of(&self, member: u64) -> Option<u64> {
         self.holds.get(&member).copied()
     }
 
-    /// Records that `member` belongs to the batch whose hold has the id `first`.
+    /// Records that `member` shares the batch hold with the id `first`.
     pub(super) fn join(&mut self, member: u64, first: u64) {
         self.holds.insert(member, first);
     }
 
-    /// Records that `member` belongs to no batch any more.
+    /// Records that `member` shares no batch hold any more, because its turn is over or its batch
+    /// has ended.
     pub(super) fn leave(&mut self, member: u64) {
         self.holds.remove(&member);
     }

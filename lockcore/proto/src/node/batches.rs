@@ -247,8 +247,8 @@ impl<P: Mirror> Core<P> {
         batch.map_or(0, |batch| batch.counted_too_many() as u64)
     }
 
-    /// Returns true if the batch has another member to serve. First removes cancelled members from
-    /// the front of the list.
+    /// Returns true if another member of the batch waits for its turn. First removes cancelled
+    /// members from the front of the list.
     fn has_next(&mut self, first: u64) -> bool {
         let table = &self.table;
         let Some(batch) = self.batches.get_mut(first) else { return false };
@@ -375,8 +375,8 @@ impl<P: Mirror> Core<P> {
         self.remember_release(Some(number), &lock, &member);
     }
 
-    /// Cancels a batch member that has not been offered the lock yet. If no member is left, the
-    /// batch is released.
+    /// Cancels a batch member whose turn has not come yet. If no other member has the lock or waits
+    /// for it, releases the batch's hold.
     pub(super) fn withdraw_from_batch(&mut self, first: u64, number: u64) {
         let now = self.now;
         self.forget_member(number);
@@ -485,7 +485,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Extends the lease of the member that is served now, after the batch hold `hold` was renewed.
+    /// Extends the lease of the member whose turn it is, after the batch's hold `hold` was renewed.
     fn follow(&mut self, first: u64, hold: &Lease) {
         let Some(served) = self.batches.get(first).and_then(|batch| batch.served) else { return };
         self.table.change(served, |entry| {
@@ -643,7 +643,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Removes the record of a batch whose hold is over. Returns the record, if there was one.
+    /// Removes the record of a batch whose hold is over, and returns it; `None` if there is none.
     pub(super) fn forget_batch(&mut self, first: u64) -> Option<Batch<P>> {
         self.doubt_cut(first);
         self.batches.remove(first)
@@ -687,7 +687,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Queues a batch member again at the tail under the next member id, because the batch ended
-    /// before its turn.
+    /// before the member's turn. Does nothing in other states.
     pub(super) fn ask_anew(&mut self, number: u64) {
         let now = self.now;
         if !self.is_in_batch(number) {
