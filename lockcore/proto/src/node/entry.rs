@@ -155,15 +155,16 @@ pub(super) struct Entry<P> {
     pub(super) mode: Mode,
     pub(super) state: State,
     pub(super) caller: Caller,
-    /// True if an acquire of this member got an error instead of a response, so that a copy may
-    /// still run on the server.
+    /// True if an acquire of this member got an error instead of a response, so that it may still
+    /// run on the server.
     pub(super) ambiguous: bool,
     /// True while the acquire is in flight although the grant has arrived already, by a message or
-    /// another response. A copy of the acquire may still run, because a proxy may run a request
-    /// twice before it forwards the response.
+    /// another response. The acquire may then run a second time, because a proxy may repeat a
+    /// request before it forwards the response.
     pub(super) unanswered: bool,
     /// When the response to the acquire arrived, if the grant had arrived before it; `None`
-    /// otherwise. Until this time, a copy of the acquire may have queued the member again.
+    /// otherwise. Until this time, the acquire may have run a second time and queued the member
+    /// again.
     pub(super) answered: Option<Moment>,
     /// True if, unnoticed by this node, the member may have been granted the lock in a batch, and
     /// queued again after that hold expired. A late message may still report the old hold, so a
@@ -281,8 +282,8 @@ impl<P: Mirror> Entry<P> {
         self.anchor = self.anchor.max(sent);
     }
 
-    /// Returns true if a hold may have been force-released after it was reported, by the response
-    /// to a request sent at `sent`.
+    /// Returns true if the response to a request sent at `sent` may report an old hold: since then,
+    /// the hold was force-released, or the member was put back into the queue from a batch.
     pub(super) fn is_revoked_since(&self, sent: Moment) -> bool {
         self.revoked.is_some_and(|revoked| sent <= revoked)
     }

@@ -28,7 +28,7 @@ const NAMES: usize = 4_096;
 /// the hashes of the names. For such locks, the fast path (without a script) is not tried.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyNames {
-    /// A bit for each hash of a name. Empty until the first busy name.
+    /// A bit for each hash of a name, set if such a name was busy. Empty until the first busy name.
     bits: Vec<u64>,
     /// The number of set bits. While it is zero, no name needs to be hashed.
     count: usize,

@@ -108,8 +108,8 @@ impl<P: Mirror> Core<P> {
         self.give_back(ask.lock.clone(), member.clone());
     }
 
-    /// Sends a leave for a member that the server may still have, although the table has no entry
-    /// for it.
+    /// Schedules a leave, the request that removes a member, for a member that the server may still
+    /// have, although the table has no entry for it.
     pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
         let (now, number) = (self.now, member.number());
         self.insert_orphan(lock, member);
@@ -207,7 +207,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Sends a renewal that confirms a hold, before it is offered to a caller.
+    /// Sends a renewal that must confirm a hold before it is offered to a caller. Called if the
+    /// report of the grant may be out of date, or if the lease ends soon.
     pub(super) fn confirm(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let command = Command::Confirm { member: entry.member.clone() };
@@ -215,9 +216,9 @@ impl<P: Mirror> Core<P> {
         self.background(ask);
     }
 
-    /// Handles a grant or a renewal whose write the store did not confirm. A renewal is treated as
-    /// failed. A grant is refused: if a failover or a power loss undoes the write, the lock can be
-    /// granted to another node while a guard here still relies on it.
+    /// Handles a grant or a renewal that the store ran, but did not confirm on replicas or on disk.
+    /// A renewal is treated as failed. A grant is refused: if a failover or a power loss undoes the
+    /// write, the lock can be granted to another node while a guard here still relies on it.
     pub(super) fn refuse_unconfirmed(&mut self, member: &Member, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
@@ -268,8 +269,9 @@ impl<P: Mirror> Core<P> {
         self.missed(next);
     }
 
-    /// Counts and logs that the caller of an attempt missed an offer. `next` is the id under which
-    /// the attempt continues; `None` if it has ended. On a closed node, the attempt ends now.
+    /// Counts and logs that the caller of an attempt did not take the granted lock in time. `next`
+    /// is the id under which the attempt continues; `None` if it has ended. On a closed node, the
+    /// attempt ends now.
     pub(super) fn missed(&mut self, next: Option<u64>) {
         self.table.count_lost_position();
         let Some(next) = next else { return };

@@ -107,15 +107,15 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when to repeat a request if no time has passed since it was sent, as with an
-    /// in-memory store; `None` if it can be repeated at once. Repeated without a pause, it would
-    /// have the same send time, and so be in doubt for the same reason.
+    /// Returns when to repeat a request that confirms a hold, if no time has passed since it was
+    /// sent, as with an in-memory store; `None` if it can be repeated at once. Without a pause, the
+    /// next request would have the same send time, and its response would be as doubtful.
     pub(super) fn too_soon(&self, sent: Moment) -> Option<Moment> {
         (sent == self.now).then(|| self.now + lines::MIN_DELAY)
     }
 
-    /// Returns true if a hold may have been force-released after the request that confirmed it was
-    /// sent, at `sent`.
+    /// Returns true if the response to a request sent at `sent`, which confirms a hold, may be out
+    /// of date: the hold may have been force-released since.
     pub(super) fn may_be_revoked(&self, entry: &Entry<P>, sent: Moment) -> bool {
         self.is_doubted(sent) || entry.is_revoked_since(sent)
     }

@@ -15,7 +15,7 @@ pub(super) const TOUCH_PERIOD: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     pub token: FencingToken,
-    /// When the hold began.
+    /// When the hold began: when it was offered to the caller.
     pub(super) since: Moment,
     /// The time from which the deadline is counted: when the request was sent that last extended
     /// the lease, or, for a grant by message, [`Entry::anchor`](super::entry::Entry::anchor).
@@ -37,7 +37,7 @@ pub(super) fn certain_until(anchor: Moment, left: Duration) -> Moment {
     anchor + left.saturating_sub(margin(left))
 }
 
-/// Returns how far two clocks may drift apart during `time`.
+/// Returns how far two clocks may drift apart during `time`: a hundredth of it, but at least 5 ms.
 pub(super) fn margin(time: Duration) -> Duration {
     (time / 100).max(Duration::from_millis(5))
 }
@@ -54,9 +54,9 @@ pub(super) fn touch_period(options: &Terms) -> Duration {
     TOUCH_PERIOD.min(claim(options) * 2 / 5)
 }
 
-/// Returns how early a renewal may be sent, to go together with renewals that are due. This is less
-/// than the random spread in [`Lease::extend`]; otherwise, leases renewed together would never
-/// spread out.
+/// Returns how much earlier than due a renewal may be sent, together with others that are due. This
+/// is less than the random part in [`Lease::extend`]. Otherwise, leases renewed together would
+/// always stay together.
 pub(super) fn ahead(options: &Terms) -> Duration {
     options.lease / 100
 }
@@ -68,7 +68,8 @@ fn lead(options: &Terms) -> Duration {
 }
 
 impl Lease {
-    /// Creates the lease for a grant that lasts `left`, counted from `anchor`.
+    /// Creates the lease for a grant that lasts `left`, counted from the time `anchor`. The hold
+    /// begins here at the time `now`.
     pub(super) fn granted(
         options: &Terms,
         token: FencingToken,
@@ -115,7 +116,8 @@ impl Lease {
         Self { token, since: now, renew_at: None, ..self.clone() }
     }
 
-    /// Extends the lease of a batch member, after the batch hold was renewed.
+    /// Copies the deadline of the batch hold `hold` to the lease of a batch member, after a
+    /// renewal.
     pub(super) fn follow(&mut self, hold: &Self) {
         self.deadline = self.deadline.max(hold.deadline);
         self.asked = hold.asked;
@@ -144,7 +146,8 @@ impl Lease {
         self.last.map_or(self.deadline, |last| last.min(self.deadline))
     }
 
-    /// Returns when the guard is notified of the loss, if nothing extends the lease.
+    /// Returns when the guard must be notified of the loss, if nothing extends the lease until
+    /// then. This is shortly before the deadline.
     pub(super) fn notice_at(&self, options: &Terms) -> Moment {
         self.until().before(lead(options))
     }
