@@ -115,18 +115,18 @@ pub struct Rules {
     /// The layout of the keys in Redis. It also determines the text by which the server stores a
     /// member, an attempt or a hold of this node.
     pub layout: &'static dyn Layout,
-    /// Maximum number of retried acquires in flight per lane (server). The limit keeps the queue in
-    /// front of the server short, so that a request times out only if the server is slow. 64 by
-    /// default.
+    /// Maximum number of retried acquires in flight per lane (server); further retries are sent
+    /// later. Then few requests wait in front of the server, and a request times out only if the
+    /// server itself is slow. 64 by default.
     pub window: usize,
     /// Maximum number of first acquires in flight per lane (server), for the same reason. Further
     /// acquires are sent later, in the order of arrival. 256 by default: the server needs some 60
     /// µs for each, so all responses arrive long before the first time-out. Leaves, the requests
     /// that take members out of the queue, may be twice as many.
     pub acquires: usize,
-    /// Maximum batch size: how many consecutive waiters of this node may be granted a lock
-    /// together. 1 grants each waiter alone. Values above [`MAX_BATCH`](crate::MAX_BATCH) are
-    /// reduced to it.
+    /// Maximum batch size: how many consecutive waiters of this node may be granted a lock as a
+    /// single hold, and then have it in turn. 1 grants each waiter alone. Values above
+    /// [`MAX_BATCH`](crate::MAX_BATCH) are reduced to it.
     pub batch_limit: usize,
     /// The server's time at [`Moment`] zero of the node, in µs since the epoch. An attempt's
     /// number, from which its member ids are derived, is then taken from the time when it begins.
@@ -166,7 +166,8 @@ pub struct Counts {
     /// The number of members, since the start, for which the node stopped repeating the release or
     /// the leave, because the server never acknowledged it.
     pub failed: usize,
-    /// The number of times since the start that an attempt had to queue again at the tail.
+    /// The number of times since the start that an attempt had to queue again at the tail, because
+    /// the server lost its position, or the caller did not take the lock in time.
     pub positions_lost: u64,
 }
 
@@ -231,8 +232,8 @@ pub struct Core<P> {
     /// Locks touched since then are skipped. `None` if no recheck is under way.
     recheck: Option<(Bound<LockName>, Moment)>,
     /// The progress of a renewal of all holds, after a reconnect or a jump of the server's clock.
-    /// The first value is the id of the next member to handle. Leases requested since the second
-    /// value are not renewed. `None` if no such renewal is under way.
+    /// The first value is the id of the next member to examine. The second value is a time: leases
+    /// requested since then need no renewal. `None` if no such renewal is under way.
     renew_all: Option<(u64, Moment)>,
     commands: Link,
     subscription: Link,
@@ -395,7 +396,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Takes an attempt's outcome. If the lock was granted, the caller must release it from now on.
+    /// Takes the outcome of an attempt, by the number that [`begin`](Self::begin) returned. If the
+    /// lock was granted, the caller must release it from now on.
     pub fn take(&mut self, attempt: u64) -> Outcome {
         let now = self.now;
         let Some(number) = self.current(attempt) else {
@@ -465,8 +467,8 @@ impl<P: Mirror> Core<P> {
         unanswered
     }
 
-    /// Returns the error of a lost command connection; `None` while it is open, however slow the
-    /// server is.
+    /// Returns the error of the connection for commands, if it is lost; `None` while it is open,
+    /// even if the server is slow.
     fn disconnected(&self) -> Option<StoreError> {
         self.commands.why_down()
     }

@@ -136,7 +136,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles the outcome that the response to an acquire reports for a member.
+    /// Handles the outcome for a member in the response to its acquire: queued, refused, or not
+    /// served by the fast path. A grant is handled with the rest of the reply, in `absorb`.
     pub(super) fn acquired(
         &mut self,
         ask: &Ask,

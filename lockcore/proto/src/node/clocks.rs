@@ -19,13 +19,14 @@ use crate::node::entry::Mirror;
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// When a server last responded, by the server's clock and by the node's.
+/// The time of a server's last response, by the server's clock and by the node's, to compare their
+/// progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     /// The time that the server stated, in µs since the epoch.
     at_us: u64,
-    /// The time when the request was sent: the earliest possible time of the response, by the
-    /// node's clock.
+    /// When the request for it was sent, by the node's clock. The server's time was read at this
+    /// moment or later.
     sent: Moment,
 }
 

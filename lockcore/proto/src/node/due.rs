@@ -12,7 +12,7 @@ use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
-/// The kinds of timed work, in the order in which a tick does them.
+/// The kinds of work that a tick does when they are due, in the order in which it does them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DueWork {
     /// Holds whose time is over, and granted locks that no caller took in time, are ended. Leaked
@@ -198,9 +198,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Sends the due renewals in a lane. Renewals due soon are sent along, because many together
-    /// cost the server little more than one. Handles at most `budget` holds. Returns the remaining
-    /// budget.
+    /// Sends the due renewals in a lane (to a server). Renewals due soon are sent along, because
+    /// many together cost the server little more than one. Handles at most `budget` holds. Returns
+    /// the remaining budget.
     pub(super) fn renew_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let now = self.now;
         let lane = self.table.lane(lane);

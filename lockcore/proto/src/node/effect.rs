@@ -17,9 +17,9 @@ pub struct Ask {
     pub command: Command,
     /// When the request was sent. A lease reported by the response is counted from this time.
     pub sent: Moment,
-    /// True for requests that the core sends by itself, such as renewals, touches, leaves and
-    /// retried acquires. False for first acquires, releases, and requests of a caller; the core
-    /// limits these separately or not at all.
+    /// True for requests that the core sends by itself, such as renewals, retried acquires, touches
+    /// (which keep waiters alive) and leaves (which remove members). False for first acquires,
+    /// releases, and requests of a caller; the core limits these separately or not at all.
     pub background: bool,
     /// The lane (server) of the lock when the request was sent. The request counts as in flight
     /// there, even if the lock has moved since.
@@ -35,9 +35,10 @@ pub enum Way {
     /// The store runs a script.
     #[default]
     Script,
-    /// The store uses the fast path, if the connection supports it. An acquire that the fast path
-    /// cannot serve gets the response [`Acquired::NotServed`](crate::Acquired::NotServed); a
-    /// release is run again by a script.
+    /// The store uses the fast path, plain Redis commands, if the connection supports it. An
+    /// acquire that it cannot serve, for example of a held lock, gets the response
+    /// [`Acquired::NotServed`](crate::Acquired::NotServed). A release that it cannot serve is run
+    /// again by a script.
     Fast,
     /// The store ran this release by a script, after the fast path could not serve it. Only the
     /// store sets this value.

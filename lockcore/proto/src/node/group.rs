@@ -103,9 +103,8 @@ fn few_parts_apart(group: RequestGroup) -> Vec<RequestGroup> {
     members.iter().map(apart).collect()
 }
 
-/// Adds the members of a request to the lock's last command of the same kind, or begins a new
-/// command if that is not possible. `last` contains the index of this command in `groups` for each
-/// lock.
+/// Adds the members of a request to the lock's last command of the same kind in `groups`. If they
+/// do not fit, begins a new command. `last` contains the index of this command for each lock.
 fn add_to_last(groups: &mut Vec<RequestGroup>, last: &mut BTreeMap<LockName, usize>, mut ask: Ask) {
     let open = last.get(&ask.lock).map(|at| &mut groups[*at][0]);
     if !open.is_some_and(|open| joins(open, &mut ask)) {

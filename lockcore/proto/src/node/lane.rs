@@ -21,13 +21,15 @@ use crate::node::entry::IndexKeys;
 use crate::node::moment::Moment;
 use crate::node::recent_release::RecentRelease;
 
-/// Maximum number of requests of each kind in flight to a server that does not respond.
+/// Maximum number of renewals, leaves or other requests of a kind in flight to a server that has
+/// stopped responding. Other limits apply while it responds.
 const SILENT: usize = 32;
 
-/// A set of member ids or other keys, ordered by the time when work for them is due.
+/// A set of member ids or other keys, each with the time when work for it is due, ordered by this
+/// time.
 pub(super) type ByTime<T = u64> = BTreeSet<(Moment, T)>;
 
-/// The lane number for each Cluster slot, indexed by slot.
+/// The lane (server) of each Cluster slot, as a number, indexed by slot.
 pub type Lanes = Arc<[u16]>;
 
 #[derive(Debug, Clone, Default)]
@@ -44,7 +46,7 @@ pub(super) struct Lane {
 /// the responses.
 #[derive(Debug, Clone)]
 pub(super) struct Traffic {
-    /// The number of first acquires in flight.
+    /// The number of first acquires in flight, as opposed to retried ones.
     pub(super) asking: usize,
     /// The number of retried acquires in flight.
     pub(super) repeating: usize,
@@ -85,7 +87,7 @@ impl Default for Traffic {
 
 impl Traffic {
     /// Returns the maximum number of requests in flight: `most`, or less while the server does not
-    /// respond.
+    /// respond to any.
     pub(super) fn bound(&self, most: usize) -> usize {
         if self.is_silent { most.min(SILENT) } else { most }
     }

@@ -36,7 +36,7 @@ pub enum Phase {
 /// A piece of scheduled work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
-    /// The hold or offer of the member with this id ends, because its time is over.
+    /// The hold of the member with this id ends, or the time in which its caller can take the lock.
     End(u64),
     /// The hold of the member with this id is renewed.
     Renewal(u64),
@@ -49,12 +49,13 @@ pub enum Due {
     Turn,
     /// Attempts whose acquire failed are retried after a pause.
     Retry,
-    /// Requests to leave are repeated for members that were released shortly before another server
-    /// took over, because it may not know of the release.
+    /// Members that were released shortly before another server took over are removed there as
+    /// well, because it may not know of the release.
     LeaveAgain,
     /// The renewal of all holds continues, after a reconnect or a jump of the server's clock.
     RenewAll,
-    /// The recheck of all waiters continues, after messages may have been missed.
+    /// The recheck continues: all waiters are touched, to learn their state, after messages may
+    /// have been missed.
     Recheck,
 }
 
@@ -94,7 +95,7 @@ impl<P: Mirror> Core<P> {
         (number >> ROUND_BITS, number % (1 << ROUND_BITS))
     }
 
-    /// Returns an attempt's current member id; `None` if the attempt is over.
+    /// Returns the member id under which an attempt continues now; `None` if the attempt is over.
     pub fn round(&self, attempt: u64) -> Option<u64> {
         self.current(attempt)
     }
@@ -131,7 +132,8 @@ impl<P: Mirror> Core<P> {
         self.table.entries().keys().copied()
     }
 
-    /// Returns the ids of the members that cannot proceed before a request in flight is answered.
+    /// Returns the ids of the members with a request in flight, whose state changes only when it
+    /// gets its response.
     pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
         let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
             State::Asking { .. } | State::Confirming { .. } | State::ConfirmingBatch => true,

@@ -34,8 +34,8 @@ const LOOKED_THROUGH: usize = 64;
 pub(super) struct RecentReleases {
     /// All remembered releases, in the order in which they were acknowledged.
     last: VecDeque<RecentRelease>,
-    /// The number of releases, from the end of `last`, that may be newer than a reply still in
-    /// flight. Such a reply may report a hold that is released already.
+    /// The number of releases, at the end of `last`, that a reply still in flight may not know.
+    /// Such a reply may report a hold that is released already.
     recent: usize,
 }
 
@@ -66,8 +66,8 @@ impl RecentReleases {
         self.last.iter().rev().take(self.recent)
     }
 
-    /// Returns the releases that may be newer than a reply still in flight: each as the member id,
-    /// and the time when this node learned of the release.
+    /// Returns the releases that a reply still in flight may not know: each as the member id, and
+    /// the time when this node learned of the release.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Moment)> {
         self.recent().map(|release| (release.number, release.heard))
     }

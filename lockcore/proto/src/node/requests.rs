@@ -78,8 +78,8 @@ impl<P: Mirror> Core<P> {
         self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }
 
-    /// Counts a request as no longer in flight, in the lane in which it was sent, even if the lock
-    /// has moved since.
+    /// Counts a request as no longer in flight, because its response or error has arrived. Uses the
+    /// lane (server) to which it was sent, even if the lock has moved since.
     fn arrived(&mut self, ask: &Ask) {
         if ask.way == Way::FellBack {
             self.busy.note(&ask.lock, true);

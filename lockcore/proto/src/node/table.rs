@@ -325,8 +325,8 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Lets the acquire of an unsent attempt be sent with the effects of this event instead of the
-    /// next tick.
+    /// Schedules the acquire of an unsent attempt for the end of this event, so that it does not
+    /// wait for the next tick.
     pub(super) fn send_now(&mut self, number: u64) {
         self.to_send.push(number);
     }
@@ -351,8 +351,8 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Adds an entry, and indexes it. If it is a new attempt, [`begin`](Self::begin) must have
-    /// counted the acquire.
+    /// Adds an entry, and indexes it. The acquire of a new attempt must have been counted before,
+    /// by [`begin`](Self::begin).
     pub(super) fn insert(&mut self, number: u64, mut entry: Entry<P>) {
         entry.lane = self.lane_of(&entry.lock);
         let lane = entry.lane;
@@ -418,7 +418,8 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Updates the count of acquires for a lock, and its fence, after an entry has changed.
+    /// Updates the count of acquires for a lock after an entry has changed. Also takes an attempt
+    /// out of the fence, the set of attempts behind a fast acquire.
     fn recount(&mut self, lock: LockName, number: u64, before: &IndexKeys, after: &IndexKeys) {
         if before.is_fenced
             && let Some(AskedFor { first, .. }) = self.asked_for.get(&lock)
