@@ -14,8 +14,9 @@ use crate::member::Member;
 /// A command that a node sends to the server for one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Acquires the lock for members of a node. The server handles the members one after the other,
-    /// in a single step. A member that cannot be granted the lock is queued or refused.
+    /// Acquires the lock for attempts of a node, each stored as a [`Member`]. The server handles
+    /// the members one after the other, with no other command in between. A member that cannot be
+    /// granted the lock is queued or refused.
     Acquire {
         /// The members, in the order in which the server handles them.
         members: Vec<Member>,
@@ -43,12 +44,12 @@ pub enum Command {
         /// The member that holds the lock.
         member: Member,
     },
-    /// Lowers a hold's weight, as in a downgrade from a lock to a read. If a batch shares the hold,
-    /// the batch ends, and the hold belongs to the member `served` alone. This happens even if the
-    /// weight stays the same.
+    /// Lowers a hold's weight, as in a downgrade from a lock to a read. If consecutive waiters
+    /// share the hold as a batch, the batch ends, and the hold belongs to the member `served`
+    /// alone, even if the weight stays the same.
     Reduce {
         /// The member under which the server stores the hold. For a batch this is the first member,
-        /// even after its turn.
+        /// even if the turn of that member is over.
         member: Member,
         /// The id of the member that uses the hold now and keeps it. Outside a batch it is the id
         /// of `member`.
@@ -59,14 +60,15 @@ pub enum Command {
         /// the queue's front.
         back: Vec<u64>,
     },
-    /// Extends the node's liveness deadline, and returns the state of each waiter. After the
-    /// deadline, the server removes the node's waiters and grants the lock to others.
+    /// Extends the node's liveness deadline, until which the server believes the node's waiters
+    /// alive, and returns the state of each waiter. After the deadline, the server removes the
+    /// waiters and grants the lock to others.
     Touch {
         /// The waiting members of the node.
         members: Vec<Member>,
     },
-    /// Removes members of a node from the queue. A member that holds the lock by now releases it
-    /// instead.
+    /// Removes members of a node from the queue. If a member holds the lock by now, the hold is
+    /// released instead.
     Leave {
         /// The members to remove.
         leaving: Vec<Leaving>,

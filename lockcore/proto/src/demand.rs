@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::error::ConfigError;
 
-/// The weight of a demand for the whole name, 2^30. Sums of weights are exact in Lua, where numbers
-/// are doubles.
+/// The weight of a demand for the whole name, 2^30. Sums of such weights are still exact in Lua,
+/// where numbers are doubles.
 pub const ALL: u32 = 1 << 30;
 
 /// How much of a name a request acquires: everything, a read, or permits. All demands for a name
@@ -81,8 +81,8 @@ impl Demand {
         used + self.weight() <= self.limit()
     }
 
-    /// Parses the demand part of a member's text, such as `r`, `w` or `2/10`. Returns `None` for
-    /// any other text.
+    /// Parses the demand part of a member's text, such as `w` for a lock, `r` for a read, or `2/10`
+    /// for two of ten permits. Returns `None` for any other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "r" => Some(Self::READ),

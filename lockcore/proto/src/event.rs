@@ -9,7 +9,8 @@ use crate::token::FencingToken;
 /// An event that the server sends to a node without a request, as a message on the node's channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Waiting members of the node were granted the lock by a single command.
+    /// Waiting members of the node were granted the lock by a single command, each with a separate
+    /// hold.
     Granted {
         /// The fencing token shared by all these holds.
         token: FencingToken,
@@ -38,8 +39,8 @@ pub enum Event {
         /// The ids of the members that were removed.
         numbers: Vec<u64>,
     },
-    /// Another program reports that the lock of a waiting member may be free. The node then asks
-    /// the server at once.
+    /// Another program, such as a Redisson client, reports that the lock of a waiting member may be
+    /// free. The node then queries the server at once.
     Poked {
         /// The id of the waiting member.
         number: u64,

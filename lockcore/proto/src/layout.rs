@@ -28,7 +28,7 @@ pub enum Ability {
     Parts,
     /// Waiters that leave the queue when a newer waiter is queued.
     KeepNewest,
-    /// Surveys, searches for all locks in a store.
+    /// Surveys: searches for all locks in a store.
     Survey,
 }
 
@@ -39,7 +39,7 @@ pub struct NewMember<'a> {
     pub node: &'a NodeId,
     /// The id of the new member.
     pub number: u64,
-    /// The full lease in milliseconds.
+    /// The full lease in milliseconds, as opposed to the shorter lease right after a hand-off.
     pub lease_ms: u64,
     /// How much of the name is requested.
     pub demand: Demand,
@@ -50,8 +50,9 @@ pub struct NewMember<'a> {
     pub label: &'a Label,
 }
 
-/// A command that is sent as plain Redis commands instead of a script, because that costs less. It
-/// works only in the most frequent case; otherwise the script must run after it.
+/// A command on the fast path: written as plain Redis commands, because they cost less than a
+/// script. They work only on a lock that is free or has no waiters; otherwise the script must run
+/// after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fast<'a> {
     /// Acquires the lock if it is free.
@@ -72,8 +73,8 @@ pub struct Rights {
 /// A key layout: how locks are stored in Redis, and which commands and scripts serve them.
 pub trait Layout: fmt::Debug + Send + Sync {
     /// Returns the marker: the first two characters of each member's text, different for each
-    /// layout. An in-memory store uses it to keep apart the locks of
-    /// the same name in different layouts.
+    /// layout. An in-memory store uses it to keep apart the locks of the same name in different
+    /// layouts.
     fn marker(&self) -> &'static str;
 
     /// Returns why the layout does not support a feature, as a text for people; `None` if the
@@ -99,7 +100,8 @@ pub trait Layout: fmt::Debug + Send + Sync {
     fn usual_scripts(&self, topology: Topology) -> Vec<&'static Script>;
 
     /// Returns true if one script call can run several commands of this kind, each on another lock.
-    /// The node considers this only for renewals and touches.
+    /// The result is used only for renewals and touches, because a node never joins other commands
+    /// on different locks.
     fn goes_together(&self, command: &Command) -> bool;
 
     /// Writes one script call for all the commands into `to`. Returns `None` if the layout has no
@@ -136,18 +138,21 @@ pub trait Layout: fmt::Debug + Send + Sync {
         answer: &Value<'_>,
     ) -> Result<Answers, StoreError>;
 
-    /// Returns the command in the form of plain Redis commands; `None` if it needs a script.
+    /// Returns the command as plain Redis commands, which cost less than a script; `None` if it
+    /// needs a script.
     fn fast<'a>(&self, _lock: &'a LockName, _command: &'a Command) -> Option<Fast<'a>> {
         None
     }
 
-    /// Returns true if [`fast`](Self::fast) has plain Redis commands for an acquire of this member.
+    /// Returns true if an acquire of this member can run as plain Redis commands, as returned by
+    /// [`fast`](Self::fast). They succeed only while the lock is free.
     fn has_fast_acquire(&self, _member: &Member) -> bool {
         false
     }
 
-    /// Returns the script that tries every Redis command of the other scripts, to find missing ACL
-    /// rights, and the keys for this script. `probe` is an otherwise unused lock name for the keys.
+    /// Returns the preflight script and its keys. The script tries every Redis command of the other
+    /// scripts, to find ACL rights that the user lacks. `probe` is an otherwise unused lock name,
+    /// from which the keys are derived.
     fn preflight(&self, probe: &LockName, context: Context<'_>) -> (&'static Script, Vec<String>);
 
     /// Returns the Redis ACL rules that the layout requires, in words.

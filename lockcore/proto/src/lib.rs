@@ -149,9 +149,11 @@ pub use terms::{Renewal, Terms, WhenBusy};
 pub use token::{FencingToken, TokenError};
 pub use topology::Topology;
 
-/// How long the server believes a node's waiters alive after the node's last sign of life, in ms.
+/// How long the server believes a node's waiters alive after the node's last sign of life, such as
+/// a touch, in ms.
 pub const PATIENCE_MS: u64 = 15_000;
-/// How long a tombstone refuses late copies of an acquire, in ms.
+/// How long a tombstone is kept, in ms. A tombstone refuses copies of an acquire that arrive after
+/// the node has given the attempt up.
 pub const TOMBSTONE_MS: u64 = 60_000;
 /// A claim, the short lease of a handed-off hold, is the full lease divided by this number, within
 /// the minimum and the maximum below.

@@ -50,8 +50,8 @@ pub(crate) const MARKER: &str = "~2";
 /// text does not say whether the member demands a lock, a read or permits.
 pub const PLAIN_MARKER: &str = "~1";
 
-/// The beginning of the demand in a member's text, if the member is not served
-/// [alone](Service::Alone). The batch limit, or 0 for [`Newest`](Service::Newest), follows.
+/// The prefix of the demand in a member's text, such as `w/8`, if the member is not served
+/// [alone](Service::Alone). The batch limit follows, or 0 for [`Newest`](Service::Newest).
 const SERVED: &str = "w/";
 
 /// The number of low bits of a member id that count how often the attempt has lost its queue
@@ -94,8 +94,10 @@ impl Service {
         limit.map_or(Self::Alone, Self::Batch)
     }
 
-    /// Returns the end of the demand in a member's text, in two parts: a slash, and the batch limit
-    /// or 0 for [`Newest`](Self::Newest). Both parts are empty for [`Alone`](Self::Alone).
+    /// Returns the suffix of the demand in a member's text that says how the member is served: `/8`
+    /// for a batch of at most 8 members, `/0` for [`Newest`](Self::Newest), nothing for
+    /// [`Alone`](Self::Alone). The slash and the number are separate, to be joined with the other
+    /// parts.
     fn text(self, digits: &mut itoa::Buffer) -> [&str; 2] {
         match self {
             Self::Alone => ["", ""],
@@ -104,7 +106,7 @@ impl Service {
         }
     }
 
-    /// Parses the end of a member's text, behind [`SERVED`]: the batch limit, or 0 for
+    /// Parses the number behind [`SERVED`] in a member's text: the batch limit, or 0 for
     /// [`Newest`](Self::Newest). Returns `None` for any other text.
     fn parse(text: &str) -> Option<Self> {
         if text == "0" {
@@ -184,7 +186,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Creates a member that is served alone.
+    /// Creates a member that is served alone: no other member shares its hold in a batch.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
         Self::served(node, number, lease_ms, (demand, Service::Alone), label)
     }
@@ -350,7 +352,8 @@ impl Member {
 }
 
 /// Joins the parts of a new member's text. The array contains the demand, the two parts from
-/// [`Service::text`], and a colon. All four are empty if the layout has no demands.
+/// [`Service::text`], and a colon. All four are empty for a layout whose texts have no demand,
+/// because all its locks are exclusive.
 fn text(
     marker: &str,
     node: &NodeId,

@@ -17,8 +17,8 @@ mod tests;
 pub use lock_key::{Held, LockKeyValue, Mark};
 pub(crate) use lock_key::{LOST_COUNTER, TOKEN_LIMIT};
 
-/// How long a lock key with a flag outlives the holder's lease, in ms. So a command after the lease
-/// still sees from the flag that there are waiters or tombstones.
+/// How long a lock key outlives the holder's lease, in ms, if its value has a flag for waiters or
+/// tombstones. So a command after the lease's end still reads the flag.
 pub const MARGIN_MS: u64 = 60_000;
 /// How long the queue stays in Redis after the last sign of life from a waiter's node, in ms. While
 /// there are waiters and no exclusive holder, the lock key stays at least as long.
@@ -26,11 +26,12 @@ pub(crate) const WAITING_TTL_MS: u64 = PATIENCE_MS + MARGIN_MS;
 /// The expiry of a lock key with shared holds is rounded up to a multiple of this many ms. So most
 /// commands need not write it again.
 pub(crate) const ROUND_MS: u64 = 30_000;
-/// A command that queues a member extends the liveness deadline of the member's node if less than
-/// this time is left, in ms.
+/// The time that a node's liveness deadline, until which the server believes the node's waiters
+/// alive, must have left. A command that queues a member extends the deadline if less is left. In
+/// ms.
 pub(crate) const FRESH_MS: u64 = 10_000;
-/// How long the server remembers the waiters of a node that were set aside, in ms. The time begins
-/// again when another waiter is set aside.
+/// How long the server remembers a node's waiters that it has set aside, in ms: see [`SetAside`].
+/// The time begins again when another waiter of the node is set aside.
 pub(crate) const ASIDE_MS: u64 = 15_000;
 /// When members return to the queue's front, their scores begin below the head's score by this
 /// number. It is much greater than a batch, so all of the members are in front of the head.
@@ -59,7 +60,7 @@ pub struct QueueState {
     /// The time until which a full queue is not searched again for waiters of dead nodes. `None` if
     /// it may be searched now.
     pub swept_until_ms: Option<u64>,
-    /// The waiters of each node that were set aside, by node id.
+    /// The waiters that were taken out of the queue and may return, by node id.
     pub aside: BTreeMap<Box<str>, SetAside>,
     /// The members with shared holds, ordered by the time when their leases end. An expired hold
     /// keeps its weight until a command removes it.
@@ -74,8 +75,9 @@ pub struct QueueState {
 }
 
 /// The waiters of a node that the server took out of the queue without an answer. Either the node
-/// was not connected, or the hold of their batch ended without a release. The node's next touch
-/// puts them back, with their old scores or, after a batch, at the queue's front.
+/// was not connected, or the hold of their batch ended without a release. The node's next touch,
+/// the command that keeps waiters alive, puts them back: with their old scores or, after a batch,
+/// at the queue's front.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SetAside {
     /// The waiters, ordered by the score with which they return.
@@ -152,7 +154,8 @@ pub struct Bounds {
     /// The maximum number of expired holds to remove, and also the maximum number of old
     /// tombstones.
     pub reclaimed: usize,
-    /// The maximum number of tombstones that are kept when a command supersedes members.
+    /// The maximum number of tombstones that are kept when a newer member replaces waiters with
+    /// `KeepNewest`.
     pub tombstones: usize,
 }
 
@@ -197,10 +200,11 @@ pub struct Call<'a> {
     token: Option<FencingToken>,
     skipped: u64,
     more: bool,
-    /// Whether the lock has tombstones, so that they must be checked.
+    /// Whether the lock has tombstones, entries that refuse late copies of an acquire. If not, the
+    /// command looks for none.
     has_tombstones: bool,
-    /// Whether the command at most renews shared holds. Such a command does not read the queue, so
-    /// it leaves the lock key's flag as it is.
+    /// True in a renewal or confirmation of shared holds. Such a command does not read the queue,
+    /// so it leaves the lock key's flag for waiters and tombstones as it is.
     keeps_mark: bool,
     /// The latest time when anything written by the command expires, in ms since the epoch; 0 if
     /// nothing was written. The keys of shared holds must exist until then.
@@ -343,9 +347,9 @@ impl QueueState {
         }
     }
 
-    /// Runs an acquire like the fast path, in plain Redis commands: sets the lock key if there is
-    /// none, and draws a token in any case. The reply is `NotServed` if the lock is busy, or if the
-    /// token is unusable.
+    /// Runs an acquire as the fast path does in Redis, with two plain commands instead of a script:
+    /// one sets the lock key if there is none, the other draws a token in any case. The reply is
+    /// `NotServed` if the lock is busy, or if the token is unusable.
     pub fn step_fast(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         self.expire(call.now_ms());
         let drawn = call.counter.unwrap_or(0).saturating_add(1);

@@ -3,8 +3,8 @@
 use crate::member::{Member, Party};
 use crate::token::FencingToken;
 
-/// The maximum number of members in a touch or a leave. Callers split longer lists into several
-/// commands.
+/// The maximum number of members in a touch or a leave, the commands that keep waiters alive and
+/// remove them. Callers split longer lists into several commands.
 pub const MAX_MEMBERS: usize = 256;
 /// The maximum number of members in an acquire, so that an acquire does not block the server for
 /// long.
@@ -25,7 +25,7 @@ pub enum Mode {
     Wait,
 }
 
-/// A reply: a command's outcome, and what every command reports besides.
+/// A reply: a command's outcome, and the values that the reply to any command contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply<T> {
     /// The command's outcome, for example [`Released`].
@@ -119,8 +119,8 @@ pub enum Acquired {
     /// `KeepNewest` waits or holds. A tombstone shows that the node has given the member up, or
     /// that a newer member has superseded it.
     Refused,
-    /// The fast path could not acquire the lock, for example because the lock is busy. The node
-    /// must send the acquire again as a script.
+    /// The fast path, plain Redis commands instead of a script, could not acquire the lock, for
+    /// example because the lock is busy. The node must send the acquire again as a script.
     NotServed {
         /// True if the member may hold the lock nonetheless, but without a usable token.
         may_hold: bool,
@@ -174,12 +174,12 @@ pub enum Presence {
 pub struct Leaving {
     /// The member to remove.
     pub member: Member,
-    /// True if a copy of the member's acquire may still arrive later. The server then stores a
-    /// tombstone, which refuses the copy.
+    /// True if an acquire of the member may still arrive after this command, for example because it
+    /// got no reply. The server then stores a tombstone, which refuses such an acquire.
     pub ambiguous: bool,
-    /// True if the member was served in a batch, and other members keep the hold. The command then
-    /// removes the member from the batch, and never ends a hold: after a downgrade, another
-    /// member's hold may be stored under this member's name.
+    /// True if the member's turn in a batch is over, and other members of the batch keep the hold.
+    /// The command then only removes the member from the batch, and never ends a hold: after a
+    /// downgrade, another member's hold may be stored under this member's name.
     pub served: bool,
 }
 

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-/// The size of the stack buffer in bytes: enough for the longest member with a label, and for most
-/// names.
+/// The size in bytes of the stack buffer that [`joined`] uses: enough for the longest member with a
+/// label, and for most names.
 const ROOM: usize = 320;
 
 /// Joins the parts into a single text. A text of at most [`ROOM`] bytes costs one allocation, a

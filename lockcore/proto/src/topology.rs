@@ -12,8 +12,9 @@ pub enum Topology {
     /// A Redis Cluster. Each slot has a separate token counter, because a script reaches only the
     /// keys of a single slot.
     Cluster,
-    /// A primary of a quorum, with a token counter per epoch. New tokens are above the greatest
-    /// token that the node has seen, perhaps from another primary. The server's clock is not used.
+    /// A primary of a quorum, with a token counter per epoch. An epoch ends when the server loses
+    /// its data. New tokens are above the greatest token that the node has seen, perhaps from
+    /// another primary. The server's clock is not used.
     Quorum,
 }
 

@@ -52,7 +52,7 @@ pub struct Wire {
 
 impl Wire {
     /// Returns the script call that runs the commands. New tokens are above the token floor in
-    /// `floors`.
+    /// `floors`, the greatest token or time that the node has seen.
     ///
     /// # Errors
     /// The layout has no script for these commands.
@@ -68,10 +68,10 @@ impl Wire {
 
     /// Returns the plain Redis commands for an acquire of a lock that may be free.
     ///
-    /// `None` for other commands, in a layout without a fast path, in a Redis Cluster, and on a
+    /// `None` for other commands, in a layout without such commands, in a Redis Cluster, and on a
     /// quorum primary. In a Cluster, a counter created during a slot migration would stop the
-    /// migration. On a quorum primary, the token floor includes tokens of other primaries, so the
-    /// number drawn from the counter would seldom be above it.
+    /// migration. On a quorum primary, new tokens must be above the tokens of other primaries, and
+    /// the number drawn from the counter would seldom be.
     pub fn free_acquire<'a>(
         &self,
         command: (&'a LockName, &'a Command),
@@ -89,7 +89,7 @@ impl Wire {
 
     /// Returns the plain Redis commands for a release of a lock that may have no waiters.
     ///
-    /// `None` for other commands, in a layout without a fast path, and in a Redis Cluster. There,
+    /// `None` for other commands, in a layout without such commands, and in a Redis Cluster. There,
     /// the target server of a slot migration runs only a single command after ASKING, and would
     /// refuse a script sent after it.
     pub fn free_release<'a>(

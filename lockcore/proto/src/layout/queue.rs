@@ -126,8 +126,8 @@ impl Decide for QueueState {
     }
 }
 
-/// Runs a command: calls `run` with a [`Call`] for the values of `of`. Afterwards copies the call's
-/// token counter and messages back into `of`.
+/// Calls `run`, which runs a command of the queue layout, with a [`Call`] that has the values of
+/// `of`. Afterwards copies the call's token counter and messages back into `of`.
 fn with_call(of: &mut Circumstances<'_>, run: impl FnOnce(&mut Call<'_>) -> Answer) -> Answer {
     let mut call = Call::new(of.node, of.connected, of.now_us);
     // The counter starts at the time, as on a server, so the tokens are above those of an earlier

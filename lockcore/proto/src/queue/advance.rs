@@ -8,7 +8,8 @@ use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
 use crate::{PATIENCE_MS, Reply, claim_ms};
 
-/// How a walk over the queue ended.
+/// How [`advance`](QueueState::advance), the walk over the queue that grants the lock to waiters,
+/// has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advanced {
     /// Every waiter was granted the lock, skipped, or removed, so the queue is empty.
@@ -18,7 +19,7 @@ pub(super) enum Advanced {
     Stopped,
 }
 
-/// What the walk does with a waiting member.
+/// The walk's decision about a waiting member.
 enum Fate {
     Dropped,
     Skipped,
@@ -160,8 +161,8 @@ impl QueueState {
         member.node() == call.node.as_str() || self.patience.contains_key(member.node())
     }
 
-    /// Skips a member: takes it out of the queue, and sets it aside with its score. The next touch
-    /// by its node puts it back.
+    /// Skips a member whose node is not connected: takes it out of the queue, and sets it aside
+    /// with its score. The node's next touch, the command that keeps waiters alive, puts it back.
     fn skip(&mut self, call: &mut Call<'_>, member: &Member, score: u64) {
         self.queue.remove(member);
         let aside = self.aside.entry(member.node().into()).or_default();
@@ -255,9 +256,9 @@ impl QueueState {
         true
     }
 
-    /// Returns the members of an ended batch with these ids, with scores in front of all waiters,
-    /// because the batch was granted at the queue's head. The hold was stored under the member
-    /// `name`. Members with tombstones are left out.
+    /// Returns the members with these ids from a batch that has ended. Each has a score in front of
+    /// all waiters, because the batch was granted at the queue's head. `name` is the member under
+    /// which the hold was stored. Members with tombstones are left out.
     fn in_front(&self, call: &Call<'_>, name: &Member, numbers: &[u64]) -> Vec<(u64, Member)> {
         let front = self.queue.lowest().map_or(EMPTY_FRONT, |(at, _)| at.saturating_sub(IN_FRONT));
         let members = numbers.iter().map(|number| name.renumbered(*number));
@@ -275,8 +276,8 @@ impl QueueState {
     }
 
     /// Sets the members of a batch aside after its hold has expired or was force-released, because
-    /// the server does not know who was served. A member that is touched returns to the queue's
-    /// front.
+    /// the server does not know who was served. The node's next touch, the command that keeps
+    /// waiters alive, returns them to the queue's front.
     pub(super) fn put_aside(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
         if numbers.is_empty() || !self.is_patient(call, name) {
             return;

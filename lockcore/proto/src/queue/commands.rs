@@ -147,7 +147,8 @@ impl QueueState {
         Acquired::Granted
     }
 
-    /// Issues a new token for the shared holds if the lock key contains none, because it was lost.
+    /// Issues a new token for the shared holds if the lock key contains none. This happens if the
+    /// key was lost and created anew.
     fn ensure_shared_token(&mut self, call: &mut Call<'_>) {
         if self.shared_token().is_none() {
             let token = call.issue();
@@ -155,8 +156,9 @@ impl QueueState {
         }
     }
 
-    /// Adds the exclusive hold to the reply, with a new token for each of its members: the lock key
-    /// does not contain their first tokens.
+    /// Adds the exclusive hold to the reply, for a member that has been granted it before. The hold
+    /// gets a new token for each of its members, because the lock key does not contain their first
+    /// tokens.
     fn report_whole(&self, call: &mut Call<'_>, left_ms: u64) {
         if let Some((holder, _)) = self.whole(call.now_ms()) {
             call.issue_for(self.batch().len());
@@ -202,8 +204,9 @@ impl QueueState {
         Acquired::Queued { position: 0 }
     }
 
-    /// Returns the waiters that `member` supersedes if it has `KeepNewest`; empty for any other
-    /// member. `None` if the holder or a waiter with `KeepNewest` is newer than `member`.
+    /// Returns the waiters that `member` supersedes: all with `KeepNewest` if it has `KeepNewest`
+    /// itself, otherwise none. `None` if `member` must be refused, because the holder or a waiter
+    /// with `KeepNewest` is newer.
     fn older(&self, call: &Call<'_>, member: &Member) -> Option<Vec<Member>> {
         if !member.keeps_newest() {
             return Some(Vec::new());

@@ -51,8 +51,9 @@ pub struct TokenFloors {
     pub elsewhere_us: u64,
     /// The latest time or token from any server, the present server included.
     pub latest_us: u64,
-    /// The time when the present epoch of a quorum primary began. The primary grants locks in this
-    /// epoch only: see [`Counter::Epoch`](super::keys::Counter::Epoch). 0 for any other server.
+    /// The time when the present epoch of a quorum primary began; 0 for any other server. An epoch
+    /// ends when the server loses its data, and a primary grants locks in its present epoch only:
+    /// see [`Counter::Epoch`](super::keys::Counter::Epoch).
     pub epoch_us: u64,
 }
 
@@ -72,8 +73,8 @@ pub struct Context<'a> {
 /// What is needed to parse a reply: the node, and a parser for errors.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
-    /// The node that sent the request. In the reply to a release, only a hand-off to this node is
-    /// accepted.
+    /// The node that sent the request. If the reply to a release contains the grant of a waiter,
+    /// the waiter must belong to this node.
     pub node: &'a NodeId,
     /// The function that parses the text of a server error in a reply.
     pub of_error: &'a dyn Fn(&str) -> StoreError,

@@ -70,7 +70,8 @@ pub enum Counter {
     /// tag: the lowest number whose text hashes to the slot.
     Slot(u16),
     /// The counter that all locks on a quorum primary share, in the epoch that began at this time,
-    /// in µs since 1970. It is created when the epoch begins, so a server without it was emptied.
+    /// in µs since 1970. It is created when the epoch begins, so a server without it has lost its
+    /// data, and the epoch is over.
     Epoch(u64),
 }
 

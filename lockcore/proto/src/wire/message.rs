@@ -63,7 +63,8 @@ pub(super) fn batch_of(text: &str, first: FencingToken) -> Option<Vec<u64>> {
     (numbers.len() <= MAX_BATCH && FencingToken::try_from(last).is_ok()).then_some(numbers)
 }
 
-/// Parses numbers separated by spaces; `None` if a part is not a number, as in a member's text.
+/// Parses numbers separated by spaces. `None` if a part is not a number, for example if the message
+/// contains a member's text instead.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     text.split(' ').map(|number| number.parse().ok()).collect()
 }

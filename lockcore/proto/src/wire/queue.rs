@@ -175,8 +175,8 @@ fn add_counter(call: &mut dyn Call, lock: &LockName, context: Context<'_>) {
 }
 
 /// Returns the keys on which the preflight script tries the user's rights: a lock key and a token
-/// counter. The script may create it, so on a quorum primary it is not the epoch's counter: that is
-/// created only when the epoch begins, as proof that no data was lost since.
+/// counter. The script may create the counter. So on a quorum primary it is another counter than
+/// the epoch's, which is created only when the epoch begins, as proof that no data was lost since.
 pub(crate) fn keys_to_try(lock: &LockName, topology: Topology) -> Vec<String> {
     let counter = match topology {
         Topology::Cluster => Counter::Slot(lock.slot()),

@@ -8,8 +8,8 @@ use super::call::Commands;
 use crate::Command;
 use crate::error::StoreError;
 
-/// The pause before a command is first sent again, after a refusal because its slot is migrating. A
-/// slot migrates within milliseconds.
+/// The first pause of a command that was refused because its slot is migrating. Afterwards the
+/// command is sent again. A slot migrates within milliseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The maximum pause before a command is sent again. Each pause is twice as long as the previous
 /// pause, up to this maximum.

@@ -115,7 +115,7 @@ fn not_queued(body: ReplyBody<'_>) -> Option<Acquired> {
 }
 
 /// Parses the reply to an acquire for a single member: a token if it was granted, a number as for
-/// [`queued`] if it was queued during an exclusive hold, or a full reply.
+/// [`queued`] if it was queued during an exclusive hold, or a [full reply](reply_of).
 fn acquired(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     match body {
         ReplyBody::Number(packed) => queued(packed, 1),
@@ -134,9 +134,9 @@ fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
     })
 }
 
-/// Parses the reply to an acquire for several members: a number as for [`queued`], or a full reply
-/// with a further list. The list contains the position of each queued member and the queue length
-/// for each member that found the queue full.
+/// Parses the reply to an acquire for several members: a number as for [`queued`], or a [full
+/// reply](reply_of) with a further list. The list contains the position of each queued member and
+/// the queue length for each member that found the queue full.
 fn all_acquired(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
     let parts = match body {
         ReplyBody::Number(packed) => return queued(packed, members),
@@ -157,7 +157,7 @@ fn behind_lock<T>(packed: i64, outcome: impl FnOnce(u64) -> T) -> Option<Reply<T
 }
 
 /// Parses the reply to a leave. If all members waited behind an exclusive hold, it is the remaining
-/// lease in ms, followed by a letter for each member; otherwise a full reply.
+/// lease in ms, followed by a letter for each member; otherwise a [full reply](reply_of).
 fn left(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
     let text = match body {
         ReplyBody::Number(_) => return None,
@@ -185,7 +185,8 @@ fn granted<T>(text: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
 }
 
 /// Parses the reply to a release: the number 1 if nobody waited, the number 2 if the lock was
-/// granted to another node, or a full reply.
+/// granted to another node, or a [full reply](reply_of). A grant to this node is parsed by
+/// [`handed_over`].
 fn released(body: ReplyBody<'_>) -> Option<Reply<Released>> {
     match body {
         ReplyBody::Number(1 | 2) => Some(Reply::short(Released::Released)),
@@ -206,7 +207,7 @@ fn handed_over(text: &str, node: &NodeId) -> Option<Reply<Released>> {
 }
 
 /// Parses the reply to a renewal of holds of one lock. If all members hold, it is the server's time
-/// in µs and the letter `h`; otherwise a full reply.
+/// in µs and the letter `h`; otherwise a [full reply](reply_of).
 fn all_renewed(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Renewed>>> {
     match body {
         ReplyBody::Number(_) => None,
@@ -218,7 +219,8 @@ fn all_renewed(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Renewed>
     }
 }
 
-/// Parses the reply to a confirmation: a token if the member holds the lock, or a full reply.
+/// Parses the reply to a confirmation: a token if the member holds the lock, or a [full
+/// reply](reply_of).
 fn confirmed(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
     match body {
         ReplyBody::Number(_) => None,
@@ -261,7 +263,7 @@ fn renewed(letter: char) -> Option<Renewed> {
 }
 
 /// Parses the reply to a touch. If all members wait behind an exclusive hold, it is a number with
-/// the remaining lease in ms and the number of listeners; otherwise a full reply.
+/// the remaining lease in ms and the number of listeners; otherwise a [full reply](reply_of).
 fn touched(body: ReplyBody<'_>, members: usize) -> Option<Reply<Touched>> {
     match body {
         ReplyBody::Number(packed) => {
