@@ -8,7 +8,8 @@ use proto::{Command, LockName, Member, Mode};
 
 use crate::scripts;
 
-/// Number of a lock's keys that a script gets, without tombstones. A renewal gets only two keys.
+/// The number of keys that a script gets for each lock, besides the keys for tombstones. A script
+/// that renews gets only two keys.
 const KEYS: usize = 7;
 
 /// Writes the script call for `command` on `lock` to `to`. `None` if the layout has no script for

@@ -5,8 +5,8 @@ use std::fmt;
 use proto::wire::keys::Key;
 use proto::{LockName, Member, NodeId, PLAIN_MARKER};
 
-/// Prefix of the channels on which waiters are woken. A JVM that unlocks publishes there, and so
-/// does lockcore to wake a JVM thread.
+/// Prefix of the channels on which waiters are woken. A JVM, a process with a Redisson client,
+/// publishes there when it unlocks. So does lockcore, to wake a JVM thread.
 pub(crate) const PEER_CHANNELS: &str = "redisson_lock__channel:";
 
 /// Returns the key of the queue, a list of waiters, the next holder first.

@@ -61,9 +61,9 @@ pub(crate) fn answers(
     read.ok_or_else(nonsense)
 }
 
-/// Parses the reply to an acquire for one member; `None` if it has an unknown form. The short form
-/// is only the server's time. It grants a lock that was free, for the full lease, and the time is
-/// also the fencing token.
+/// Parses the reply to an acquire for one member; `None` if it has an unknown form. It is a full
+/// reply, or only the server's time if the lock was free. The lock is then granted for the full
+/// lease, and the time is also the fencing token.
 fn acquired(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     if let ReplyBody::Text(clock) = body {
         let grant = held(member, clock)?;
@@ -73,16 +73,16 @@ fn acquired(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>
     reply(body, |word, number| Some(vec![outcome::acquired(word, number)?]))
 }
 
-/// Creates the grant of the full lease to `member`. Called for short replies, in which `token` is
-/// all that is known of the grant. `None` if `token` is not a valid fencing token.
+/// Creates the grant of the full lease to `member`. Called for replies that contain only a token.
+/// `None` if `token` is not a valid fencing token.
 fn held(member: &Member, token: &str) -> Option<Grant> {
     let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
     Some(Grant { member: member.clone(), token, left_ms, batch: Vec::new() })
 }
 
 /// Parses the reply to an acquire for several `members`; `None` if it has an unknown form. The
-/// reply is a full reply, followed by a number for each member that is queued (its position) or
-/// found the queue full (the number of waiters).
+/// reply is a [full reply](reply), followed by a number for each member that is queued (its
+/// position) or found the queue full (the number of waiters).
 fn all_acquired(body: ReplyBody<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
     let ReplyBody::Full(parts) = body else { return None };
     let (Value::List(numbers), rest) = parts.split_last()? else { return None };
@@ -159,9 +159,9 @@ fn all(
     read.collect::<Option<_>>().filter(|_| is_whole)
 }
 
-/// Parses the reply for one of several locks: a full reply, or a list with only a server error,
-/// which concerns this lock alone and becomes the inner `Err`. `first` is the member that a full
-/// reply has to name. `None` if the reply has another form.
+/// Parses the reply for one of several locks: a [full reply](reply), or a list with only a server
+/// error, which concerns this lock alone and becomes the inner `Err`. `first` is the member that a
+/// full reply has to name. `None` if the reply has another form.
 fn one_of_several<T>(
     answer: &Value<'_>,
     (first, of_error): (&Member, OfError<'_>),
@@ -175,8 +175,9 @@ fn one_of_several<T>(
     reply(ReplyBody::to(first.as_str(), answer)?, outcome).map(Ok)
 }
 
-/// Creates the reply to a command from a script's short form, used if no waiter had to be examined.
-/// `left_ms` is the remaining lease of the member, 0 if it does not hold the lock.
+/// Creates the reply to a command whose script returned a text or a number instead of a list,
+/// because it had to examine no waiter. `left_ms` is the remaining lease of the member, 0 if it
+/// does not hold the lock.
 fn short<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>) -> Reply<T> {
     let grants = grant.into_iter().collect();
     Reply { grants, first_end_ms: Some(left_ms), now_us, ..Reply::short(outcome) }
