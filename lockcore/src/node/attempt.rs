@@ -51,7 +51,8 @@ pub(crate) struct LocalOptions {
     /// The longest time that the attempt waits for an unreachable store; `None` for the time in the
     /// node's settings.
     pub(crate) store_wait: Option<Duration>,
-    /// True if an outage longer than `store_wait` ends the attempt even if it is already queued.
+    /// True if an outage longer than `store_wait` ends the attempt even if a server has queued it.
+    /// If false, a queued attempt waits until the outage ends, up to its other limits.
     pub(crate) leaves_in_outage: bool,
 }
 
@@ -115,7 +116,8 @@ enum Limit {
 }
 
 /// The limit on an attempt's wait for an unreachable store. Once a server has queued the attempt,
-/// the limit applies only with `leaves_in_outage`.
+/// the limit applies only if `leaves_in_outage` is true; otherwise the attempt keeps waiting, up to
+/// its time limit.
 #[derive(Debug, Clone, Copy)]
 struct StoreWait {
     longest: Duration,
@@ -142,7 +144,8 @@ impl StoreWait {
 /// Why an attempt ends without the lock.
 enum End {
     Limit,
-    /// The store was unreachable for the whole store wait. Contains the store's error, if known.
+    /// The store was unreachable for the attempt's whole `store_wait`. Contains the store's error,
+    /// if known.
     Store(Option<StoreError>),
 }
 
@@ -225,8 +228,8 @@ impl Limit {
         }
     }
 
-    /// Returns the earliest instant at which this limit can end the attempt. Successful requests of
-    /// the node may still postpone the end.
+    /// Returns the earliest instant at which this limit can end the attempt. Without a wait limit
+    /// of the caller, successful requests of the node may still postpone the end.
     fn earliest(self) -> Instant {
         match self {
             Self::Once(at) | Self::At(at) => at,
@@ -322,7 +325,8 @@ impl RunningAttempt {
         None
     }
 
-    /// Converts an outcome from the core to the caller's result; `None` if the attempt still waits.
+    /// Converts an outcome from the core, the node's state machine, to the caller's result; `None`
+    /// if the attempt still waits.
     fn outcome(&self, node: &Arc<Node>, outcome: Outcome) -> Option<AttemptResult> {
         match outcome {
             Outcome::Waits => None,

@@ -31,7 +31,7 @@ pub(crate) struct Clock {
     /// measured by `look`.
     suspended: AtomicU64,
     boot: boot::BootClock,
-    /// Simulated suspension that the next call of `look` adds, in µs.
+    /// For tests: a simulated suspension that the next call of `look` adds, in µs.
     #[cfg(test)]
     unseen: AtomicU64,
 }
@@ -71,7 +71,7 @@ impl Clock {
         self.began + moment.before(suspended).since(Moment::default()).min(FAR)
     }
 
-    /// Simulates a suspension, which the next call of `look` notices.
+    /// For tests: simulates a suspension, which the next call of `look` notices.
     #[cfg(test)]
     pub(crate) fn suspend(&self, time: Duration) {
         self.unseen.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
@@ -114,7 +114,7 @@ mod boot {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod boot {
-    /// A clock that does not detect suspensions.
+    /// A clock for systems other than Linux and Android, where suspensions are not detected.
     #[derive(Debug)]
     pub(super) struct BootClock;
 

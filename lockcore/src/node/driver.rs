@@ -89,8 +89,9 @@ struct DriverState {
 }
 
 impl DriverState {
-    /// Passes changed connection states to the core. Called before each event, so that no decision
-    /// is based on an old state.
+    /// Passes the states of the store's two connections, for commands and for messages, to the core
+    /// if they have changed. Called before each event, so that the core decides nothing by an old
+    /// state.
     fn follow(&mut self, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
         if has_changed(&self.commands) || has_changed(&self.subscription) {
@@ -105,8 +106,9 @@ impl DriverState {
         }
     }
 
-    /// Passes to the core whether the store has the fast path, and the lane of each Redis Cluster
-    /// slot. A lane is the core's record of the requests and timers for one server.
+    /// Passes to the core whether the store can acquire a free lock by plain Redis commands instead
+    /// of a script (the fast path), and the lane of each Redis Cluster slot. A lane is the core's
+    /// record of the requests and timers for one server.
     fn follow_store(&mut self, store: &dyn Store) {
         self.core.set_fast_path(store.has_fast_path());
         if let Some(lanes) = store.lanes().filter(|lanes| self.lanes.as_ref() != Some(lanes)) {
@@ -184,8 +186,9 @@ impl Driver {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs an event on the core, and then its effects. Before the event, checks whether the
-    /// machine was suspended, because leases may have expired meanwhile.
+    /// Calls `event` with the core, the node's state machine, and then runs the effects, such as
+    /// requests to send. Before the event, checks whether the machine was suspended, because leases
+    /// may have expired meanwhile.
     pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
         let mut table = self.table();
         table.core.event(self.clock.look());
@@ -303,8 +306,8 @@ impl Driver {
         foreign::call("a waker", || self.progress.notify_waiters());
     }
 
-    /// Runs effects. Requests are sent before events are logged, because logging may block this
-    /// thread.
+    /// Runs the effects of an event: sends requests, wakes callers, and logs. Requests are sent
+    /// first, because logging may block this thread.
     fn run(self: &Arc<Self>, mut effects: Effects) {
         if effects.is_empty() {
             return;
@@ -356,7 +359,7 @@ impl Driver {
     }
 
     /// Sends requests in order, in groups where possible. If `confirmed` is true, the requests are
-    /// renewals, and the store replies once the writes are confirmed.
+    /// renewals, and the store replies once the writes are confirmed by replicas or on the disk.
     fn send_all(self: &Arc<Self>, asks: Vec<Ask>, confirmed: bool) {
         let together = |command: &Command| self.settings.layout.goes_together(command);
         let topology = self.store.topology();
@@ -380,8 +383,9 @@ impl Driver {
         }
     }
 
-    /// Processes the reply to a request group. If the whole group failed and a single command may
-    /// be the reason, sends each command again on its own.
+    /// Processes the reply to a request group, several requests sent together. If the whole group
+    /// failed and a single command may be the reason, sends each command again in a separate
+    /// request.
     fn take_or_split(self: &Arc<Self>, group: RequestGroup, replied: &Replied, confirmed: bool) {
         match replied {
             Err(error) if group.len() > 1 && is_of_one(error) => {
@@ -448,8 +452,9 @@ fn seed_of(id: &NodeId) -> u64 {
     hasher.finish().max(1)
 }
 
-/// Returns true if the effect sends a request that must not wait for a task: a release, a leave, or
-/// an acquire that was kept back until the response to a fast acquire.
+/// Returns true if the effect sends a request that must be sent within the present call, as opposed
+/// to by a new task: a release, a leave, or an acquire that had to wait for the response to an
+/// acquire of the same lock on the fast path, without a script.
 fn is_urgent(effect: &mut Effect<HoldCell>) -> bool {
     let Effect::Send(ask) = effect else { return false };
     match ask.command {

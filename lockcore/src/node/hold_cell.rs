@@ -16,8 +16,8 @@ use tracing::Span;
 use super::foreign;
 use crate::node::class::{Class, Prediction};
 
-/// The state that an attempt shares with the hold granted to it. The core writes the deadline and
-/// the loss under its mutex, and guards read them without a mutex.
+/// The state that an attempt shares with the hold granted to it. The core, the node's state
+/// machine, writes the deadline and the loss under the mutex, and guards read them without a mutex.
 #[derive(Default)]
 pub(crate) struct Cell {
     /// Waker for the task that waits for the lock or for the release.
@@ -34,7 +34,7 @@ pub(crate) struct Cell {
     lost: OnceLock<CancellationToken>,
     guards: AtomicUsize,
     /// The request's class; `None` if the cell belongs to no attempt of a caller, such as the cell
-    /// of an orphan.
+    /// of an orphan, a member on the server that no attempt here waits for.
     class: Option<Arc<Class>>,
     /// The number of waiters ahead when the server last queued the attempt, plus one; zero if the
     /// server has not queued the attempt.

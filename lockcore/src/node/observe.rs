@@ -299,7 +299,7 @@ impl Observer {
         );
     }
 
-    /// Reports a core event to the log and the metrics.
+    /// Reports an event of the core, the node's state machine, to the log and the metrics.
     pub(crate) fn note(&self, note: &Note<HoldCell>) {
         foreign::call(WATCHERS, || self.report(note));
     }

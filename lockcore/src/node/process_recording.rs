@@ -21,10 +21,11 @@ use crate::store::begin;
 /// ends is not recorded, and sends no request for it.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// Time between two recordings.
+/// Time between two recordings of the process.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// Records the node's process on the server at intervals. Contains the moment at which the next
+/// Writes the node's host and process id to the server every 20 seconds, while the node holds or
+/// waits. Operators can look them up there by the node id. Contains the moment at which the next
 /// recording is due.
 pub(super) struct ProcessRecording(Moment);
 
@@ -33,8 +34,8 @@ impl ProcessRecording {
         Self(driver.clock.now() + FIRST)
     }
 
-    /// Records the node's process if this is due, and the node holds a lock or waits for one.
-    /// Called by the background task each time it wakes.
+    /// Records the node's process if the moment for the next recording has come, and the node holds
+    /// a lock or waits for one. Called by the background task each time it wakes.
     pub(super) fn look(&mut self, driver: &Driver) {
         let now = driver.clock.now();
         if now < self.0 || !driver.look(is_in_use) {

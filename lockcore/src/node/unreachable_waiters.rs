@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long hand-offs must have skipped waiters before a warning is logged. A dead process stays in
-/// queues for half this time only, so it alone causes no warning.
+/// How long waiters must have been skipped before a warning is logged. A waiter is skipped if its
+/// node is not connected when the lock is granted. A dead process stays in queues for half this
+/// time only, so it alone causes no warning.
 const WARN_AFTER: Duration = Duration::from_secs(30);
 
-/// The current series of hand-offs that skipped waiters, over all locks of a node; `None` before
-/// the first such hand-off.
+/// Detects that waiters are skipped for long. Contains the current series of hand-offs, grants to
+/// the next waiter, that skipped others, over all locks of a node; `None` before the first such
+/// hand-off.
 #[derive(Debug, Default)]
 pub(crate) struct UnreachableWaiters(Mutex<Option<Streak>>);
 
@@ -24,9 +26,10 @@ struct Streak {
 }
 
 impl UnreachableWaiters {
-    /// Records a hand-off that skipped waiters. If a warning is due, returns how long hand-offs
-    /// have skipped waiters, without a pause longer than [`WARN_AFTER`]; otherwise `None`. At most
-    /// one warning is due per [`WARN_AFTER`].
+    /// Records a hand-off, a grant to the next waiter, that skipped waiters whose nodes are not
+    /// connected. If a warning is due, returns how long hand-offs have skipped waiters, without a
+    /// pause longer than [`WARN_AFTER`]; otherwise `None`. At most one warning is due per
+    /// [`WARN_AFTER`].
     pub(crate) fn note(&self, now: Instant) -> Option<Duration> {
         let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let current = streak.get_or_insert(Streak { since: now, last: now, warned: None });
