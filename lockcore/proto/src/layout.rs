@@ -39,7 +39,8 @@ pub struct NewMember<'a> {
     pub node: &'a NodeId,
     /// The id of the new member.
     pub number: u64,
-    /// The full lease in milliseconds, as opposed to the shorter lease right after a hand-off.
+    /// The full lease in milliseconds, as opposed to the shorter lease right after a grant to a
+    /// waiter.
     pub lease_ms: u64,
     /// How much of the name is requested.
     pub demand: Demand,
@@ -50,9 +51,8 @@ pub struct NewMember<'a> {
     pub label: &'a Label,
 }
 
-/// A command on the fast path: written as plain Redis commands, because they cost less than a
-/// script. They work only on a lock that is free or has no waiters; otherwise the script must run
-/// after them.
+/// A command as plain Redis commands (the fast path), which cost less than a script. They work only
+/// on a lock that is free or has no waiters; otherwise the script must run after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fast<'a> {
     /// Acquires the lock if it is free.

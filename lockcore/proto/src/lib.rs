@@ -155,8 +155,8 @@ pub const PATIENCE_MS: u64 = 15_000;
 /// How long a tombstone is kept, in ms. A tombstone refuses copies of an acquire that arrive after
 /// the node has given the attempt up.
 pub const TOMBSTONE_MS: u64 = 60_000;
-/// A claim, the short lease of a handed-off hold, is the full lease divided by this number, within
-/// the minimum and the maximum below.
+/// A claim, the short lease right after a grant to a waiter, is the full lease divided by this
+/// number, within the minimum and the maximum below.
 const CLAIMS_PER_LEASE: u64 = 3;
 /// The minimum claim in ms. If the lease is shorter, the claim is the whole lease.
 const MIN_CLAIM_MS: u64 = 2_000;
@@ -164,8 +164,8 @@ const MIN_CLAIM_MS: u64 = 2_000;
 /// waiters are delayed by at most this time.
 const MAX_CLAIM_MS: u64 = 10_000;
 
-/// Returns the claim in ms: the short lease of a handed-off hold, until the first renewal extends
-/// it to the full lease `lease_ms`.
+/// Returns the claim in ms: the short lease right after a grant to a waiter, until the first
+/// renewal extends it to the full lease `lease_ms`.
 pub fn claim_ms(lease_ms: u64) -> u64 {
     lease_ms.min((lease_ms / CLAIMS_PER_LEASE).clamp(MIN_CLAIM_MS, MAX_CLAIM_MS))
 }

@@ -94,10 +94,9 @@ impl Service {
         limit.map_or(Self::Alone, Self::Batch)
     }
 
-    /// Returns the suffix of the demand in a member's text that says how the member is served: `/8`
-    /// for a batch of at most 8 members, `/0` for [`Newest`](Self::Newest), nothing for
-    /// [`Alone`](Self::Alone). The slash and the number are separate, to be joined with the other
-    /// parts.
+    /// Returns the suffix of the demand in a member's text, which says how the member is served:
+    /// `/8` for a batch of at most 8 members, `/0` for [`Newest`](Self::Newest), nothing for
+    /// [`Alone`](Self::Alone). The slash and the number are separate parts.
     fn text(self, digits: &mut itoa::Buffer) -> [&str; 2] {
         match self {
             Self::Alone => ["", ""],

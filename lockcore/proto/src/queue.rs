@@ -26,9 +26,8 @@ pub(crate) const WAITING_TTL_MS: u64 = PATIENCE_MS + MARGIN_MS;
 /// The expiry of a lock key with shared holds is rounded up to a multiple of this many ms. So most
 /// commands need not write it again.
 pub(crate) const ROUND_MS: u64 = 30_000;
-/// The time that a node's liveness deadline, until which the server believes the node's waiters
-/// alive, must have left. A command that queues a member extends the deadline if less is left. In
-/// ms.
+/// A command that queues a member extends the liveness deadline of the member's node, until which
+/// the server believes the node's waiters alive, if less than this time is left, in ms.
 pub(crate) const FRESH_MS: u64 = 10_000;
 /// How long the server remembers a node's waiters that it has set aside, in ms: see [`SetAside`].
 /// The time begins again when another waiter of the node is set aside.
@@ -147,7 +146,7 @@ impl Message {
 /// The limits for the work of one command, so that no script blocks the server for long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The maximum number of members to grant the lock.
+    /// The maximum number of members to which the lock is granted.
     pub granted: usize,
     /// The maximum number of waiters to examine, from the head of the queue.
     pub looked_at: usize,

@@ -145,7 +145,7 @@ pub enum Renewed {
     NotHeld,
 }
 
-/// A touch's outcome.
+/// The outcome of a touch, the command that keeps waiters alive and returns their state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched {
     /// The state of each touched member in the command's order, before this command granted
@@ -156,7 +156,7 @@ pub struct Touched {
     pub listeners: u64,
 }
 
-/// The state of a touched member on the server.
+/// The state of a waiter on the server, as a touch returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// The member waits in the queue.
@@ -174,8 +174,8 @@ pub enum Presence {
 pub struct Leaving {
     /// The member to remove.
     pub member: Member,
-    /// True if an acquire of the member may still arrive after this command, for example because it
-    /// got no reply. The server then stores a tombstone, which refuses such an acquire.
+    /// True if an acquire of the member may still arrive after this command, for example because
+    /// the acquire got no reply. The server then stores a tombstone, which refuses such an acquire.
     pub ambiguous: bool,
     /// True if the member's turn in a batch is over, and other members of the batch keep the hold.
     /// The command then only removes the member from the batch, and never ends a hold: after a
@@ -191,7 +191,7 @@ impl Leaving {
     }
 }
 
-/// A leave's outcome for a member.
+/// A leave's outcome for a member that was to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// The member was waiting or holding, and has been removed.

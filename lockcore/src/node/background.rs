@@ -30,8 +30,8 @@ use crate::store::Links;
 /// machine is suspended, and the task can notice a suspension only when it runs.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// A node whose background task runs. If the runtime drops the task early, the drop of this value
-/// ends all attempts, because no reply can arrive any more.
+/// A node, owned by the background task. If the runtime drops the task early, the drop of this
+/// value ends all attempts, because no reply can arrive any more.
 struct RunningNode {
     driver: Option<Arc<Driver>>,
     #[cfg(feature = "metrics")]

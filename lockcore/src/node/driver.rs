@@ -296,8 +296,8 @@ impl Driver {
         }
     }
 
-    /// Calls `at` with the core, and returns the result. Only for reads: a change needs
-    /// [`with`](Self::with), because its effects have to run.
+    /// Calls `at` with the core, the node's state machine, and returns the result. Only for reads:
+    /// a change needs [`with`](Self::with), because its effects have to run.
     pub(crate) fn look<T>(&self, at: impl FnOnce(&Core<HoldCell>) -> T) -> T {
         at(&self.table().core)
     }

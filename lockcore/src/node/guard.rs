@@ -29,7 +29,7 @@ struct NodeHold {
     node: Arc<Node>,
     lock: LockName,
     shared: HoldCell,
-    /// The number by which the core knows the hold.
+    /// The number that identifies the hold in the core, the node's state machine.
     number: u64,
     demand: Demand,
     token: FencingToken,

@@ -106,7 +106,7 @@ impl Cell {
     }
 
     /// Sets the outcome of the release, unless it is already set, and wakes the waiting task. A
-    /// waker is foreign code, so no mutex may be locked during this call.
+    /// waker is code from outside this crate, so no mutex may be locked during this call.
     pub(crate) fn set_returned(&self, outcome: Result<Released, StoreError>) {
         if self.returned.set(outcome).is_ok() {
             foreign::call("a waker", || self.caller.wake());
@@ -137,8 +137,8 @@ impl Cell {
         self.lost.get_or_init(CancellationToken::new)
     }
 
-    /// Marks the hold as lost, and cancels the token that guards watch. This runs foreign code, so
-    /// no mutex may be locked during this call.
+    /// Marks the hold as lost, and cancels the token that guards watch. This runs code from outside
+    /// this crate, so no mutex may be locked during this call.
     pub(crate) fn notify_lost(&self) {
         self.is_lost.store(true, Ordering::Release);
         self.lost().cancel();
@@ -194,9 +194,9 @@ impl Cell {
         self.positions.get()?.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Publishes the current queue position, if there is a channel. Of two concurrent calls, the
-    /// later one always publishes the latest position. This runs foreign code, so no mutex may be
-    /// locked during this call.
+    /// Publishes the current queue position, if there is a channel. If two calls are concurrent,
+    /// the later call always publishes the latest position. This runs code from outside this crate,
+    /// so no mutex may be locked during this call.
     pub(crate) fn publish_position(&self) {
         let Some(sender) = self.position_sender() else { return };
         sender.send_if_modified(|published| {

@@ -8,8 +8,8 @@ use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
 use crate::{PATIENCE_MS, Reply, claim_ms};
 
-/// How [`advance`](QueueState::advance), the walk over the queue that grants the lock to waiters,
-/// has ended.
+/// The result of [`advance`](QueueState::advance), the walk over the queue that grants the lock to
+/// waiters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advanced {
     /// Every waiter was granted the lock, skipped, or removed, so the queue is empty.
@@ -52,9 +52,10 @@ impl QueueState {
         }
     }
 
-    /// Walks over the queue from the head, and grants the lock until a demand does not fit. Smaller
-    /// demands behind it must wait too, because otherwise they could delay it forever. Members are
-    /// skipped if their nodes are not connected, and removed if their nodes are dead.
+    /// Walks over the queue from the head, and grants the lock until a demand does not fit beside
+    /// the holds. Smaller demands behind it must wait too, because otherwise they could delay it
+    /// forever. Members are skipped if their nodes are not connected, and removed if their nodes
+    /// are dead.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
         let mut connected: Vec<(Member, bool)> = Vec::new();
         let mut granted: Vec<(Member, u64)> = Vec::new();

@@ -14,8 +14,9 @@ fn queue(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_queue", lock)
 }
 
-/// Returns the key of the waiters' scores, a sorted set. A JVM removes the first waiter of the
-/// queue if the score, in ms since the epoch, is not after the JVM's clock.
+/// Returns the key of the waiters' scores, a sorted set. A JVM, a process with a Redisson client,
+/// removes the first waiter of the queue if the score, in ms since the epoch, is not after the
+/// JVM's clock.
 fn deadlines(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_timeout", lock)
 }
@@ -26,9 +27,9 @@ pub(crate) fn token(lock: &LockName) -> Key<'_> {
 }
 
 /// Returns a lock's keys in the order that the scripts expect: hold, queue, scores, token, the
-/// tombstones of the members `tombstones`, and three keys that JVMs do not know. These three
+/// tombstones of the members `tombstones`, and three keys that Redisson does not know. These three
 /// contain the waiters of lockcore with their liveness deadlines, the same waiters in order of
-/// arrival, and the waiting JVM threads without a subscription.
+/// arrival, and the waiting JVM threads (Redisson clients) without a subscription.
 pub(crate) fn of(lock: &LockName, tombstones: &[&str]) -> impl Iterator<Item = String> {
     let of_tombstone = |member: &&str| Tombstone { lock, member }.to_string();
     let first = [queue(lock), deadlines(lock), token(lock)].map(|key| key.to_string());
@@ -55,8 +56,8 @@ impl fmt::Display for Tombstone<'_> {
     }
 }
 
-/// Returns the pattern of the channels on which JVMs that unlock wake the waiters of this node, for
-/// all locks. The node subscribes to the pattern.
+/// Returns the pattern of the channels on which JVMs, processes with Redisson clients, wake the
+/// waiters of this node when they unlock, for all locks. The node subscribes to the pattern.
 pub(crate) fn pokes_pattern(node: &NodeId) -> String {
     format!("{PEER_CHANNELS}*:{PLAIN_MARKER}{node}:*")
 }

@@ -61,9 +61,9 @@ pub(crate) fn answers(
     read.ok_or_else(nonsense)
 }
 
-/// Parses the reply to an acquire for one member; `None` if it has an unknown form. It is a full
-/// reply, or only the server's time if the lock was free. The lock is then granted for the full
-/// lease, and the time is also the fencing token.
+/// Parses the reply to an acquire for one member; `None` if it has an unknown form. It is a [full
+/// reply](reply), or only the server's time if the lock was free. The lock is then granted for the
+/// full lease, and the time is also the fencing token.
 fn acquired(body: ReplyBody<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     if let ReplyBody::Text(clock) = body {
         let grant = held(member, clock)?;
