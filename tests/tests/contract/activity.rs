@@ -104,6 +104,7 @@ async fn an_acquire_knows_its_position_once_it_is_queued(backend: &Backend) {
     let mut free = Box::pin(locks.lock("key"));
     let guard = free.as_mut().await.expect("free");
     assert_eq!(free.position(), None, "it was not queued");
+    assert!(free.positions().has_changed().is_err(), "it has ended");
     let mut waiting = Vec::new();
     for ahead in 0..3 {
         let mut acquire = Box::pin(locks.lock("key"));
