@@ -166,7 +166,7 @@ impl Cell {
 
     /// Returns a channel with the attempt's queue positions, beginning with the current position.
     pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
-        self.publish_positions_to(watch::Sender::new(None));
+        self.positions.get_or_init(|| Mutex::new(Some(watch::Sender::new(None))));
         // A position published before the sender existed was lost; publish it again.
         self.publish_position();
         match self.position_sender() {
