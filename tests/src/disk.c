@@ -1,5 +1,5 @@
 /* Preloaded into a redis-server: a disk that is slow or full, and the record of how much of the
-   append-only file is on it. The test and the server share one file of three numbers. */
+   append-only file is on it. The test and the server share one file of numbers. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,6 +19,9 @@ struct disk {
     volatile uint64_t is_full;
     /* The length of the append-only file when the last fdatasync that has returned was called. */
     volatile uint64_t synced;
+    /* Whether the next fdatasync or fsync never returns, and whether one does not. */
+    volatile uint64_t hangs;
+    volatile uint64_t is_hanging;
 };
 
 static struct disk none;
@@ -48,6 +51,10 @@ static int sync_file(int (*sync)(int), int file) {
     struct stat before;
     int is_kept = is_log_file(file) && fstat(file, &before) == 0;
     if (is_kept && disk->delay_us) usleep(disk->delay_us);
+    while (is_kept && disk->hangs) {
+        disk->is_hanging = 1;
+        pause();
+    }
     int result = sync(file);
     /* Written until the call: what came since may not be on the disk. */
     if (is_kept && result == 0) disk->synced = before.st_size;

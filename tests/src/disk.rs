@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::{RedisOptions, RedisServer};
+use crate::{LIMIT, RedisOptions, RedisServer};
 
 /// A scratch directory for the data of one server. A library preloaded into the server records how
 /// much of the append-only file is on the disk, at each fdatasync that has returned.
@@ -23,7 +23,9 @@ pub struct Disk {
 const DELAY_US: u64 = 0;
 const IS_FULL: u64 = 8;
 const SYNCED: u64 = 16;
-const NUMBERS: u64 = 24;
+const HANGS: u64 = 24;
+const IS_HANGING: u64 = 32;
+const NUMBERS: u64 = 40;
 
 impl Disk {
     /// Creates an empty disk, and compiles the library with `cc` the first time.
@@ -90,8 +92,26 @@ impl Disk {
         let kept = length.min(self.synced());
         log.set_len(kept).expect("it can be cut");
         self.set(SYNCED, kept);
+        self.set(HANGS, 0);
+        self.set(IS_HANGING, 0);
         server.restart();
         length - kept
+    }
+
+    /// Simulates a power failure during an fdatasync, after the bytes were written. Returns the
+    /// number of lost bytes, as [`Disk::lose_power`] does.
+    ///
+    /// # Panics
+    ///
+    /// If the server writes nothing within [`LIMIT`], and as [`RedisServer::restart`].
+    pub fn lose_power_in_sync(&self, server: &mut RedisServer) -> u64 {
+        let end = Instant::now() + LIMIT;
+        self.set(HANGS, 1);
+        while self.get(IS_HANGING) == 0 {
+            assert!(Instant::now() < end, "no fdatasync within {LIMIT:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.lose_power(server)
     }
 
     fn log(&self) -> PathBuf {
@@ -99,8 +119,12 @@ impl Disk {
     }
 
     fn synced(&self) -> u64 {
+        self.get(SYNCED)
+    }
+
+    fn get(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];
-        self.shared.read_exact_at(&mut bytes, SYNCED).expect("it was made so long");
+        self.shared.read_exact_at(&mut bytes, at).expect("it was made so long");
         u64::from_ne_bytes(bytes)
     }
 

@@ -35,8 +35,8 @@ pub struct PowerPlan {
     pub servers: usize,
     /// The `appendfsync` policy of the servers.
     pub appendfsync: &'static str,
-    /// How long the disks take for each fdatasync.
-    pub takes: Duration,
+    /// True if every second loss strikes during an fdatasync.
+    pub in_sync: bool,
     /// True if a grant waits for the disk.
     pub fsync: bool,
     /// The seed of the delays.
@@ -80,7 +80,6 @@ impl PowerPlan {
 
     async fn play(&self, lane: u64, rounds: usize) -> PowerCost {
         let disk = Disk::new();
-        disk.takes(self.takes);
         let mut server = disk.options(self.appendfsync).start();
         let world = Arc::new(World::default());
         let mut nodes = Vec::new();
@@ -97,10 +96,11 @@ impl PowerPlan {
         }
         let mut dice = Dice::part(self.seed, u64::MAX - lane);
         let mut cut = 0;
-        for _ in 0..rounds {
+        for round in 0..rounds {
             connected(nodes.clone()).await;
             tokio::time::sleep(Duration::from_millis(dice.of(UP_MS))).await;
-            cut += u64::from(lose_power(&disk, &mut server) > 0);
+            let in_sync = self.in_sync && round % 2 == 0;
+            cut += u64::from(lose_power(&disk, &mut server, in_sync) > 0);
         }
         // The last loss needs time to show as well.
         connected(nodes.clone()).await;
@@ -123,8 +123,11 @@ async fn connected(nodes: Vec<Locks>) {
     }
 }
 
-fn lose_power(disk: &Disk, server: &mut RedisServer) -> u64 {
-    tokio::task::block_in_place(|| disk.lose_power(server))
+fn lose_power(disk: &Disk, server: &mut RedisServer, in_sync: bool) -> u64 {
+    tokio::task::block_in_place(|| match in_sync {
+        true => disk.lose_power_in_sync(server),
+        false => disk.lose_power(server),
+    })
 }
 
 /// The records of the clients of one server.

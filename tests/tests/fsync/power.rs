@@ -1,7 +1,5 @@
 //! The proof: a server that loses power under load.
 
-use std::time::Duration;
-
 use lock_tests::chaos::{PowerCost, PowerPlan};
 
 /// The number of losses in each run of the tests; `LOCK_POWER` overrides it, as `scripts/test
@@ -16,11 +14,8 @@ async fn played(appendfsync: &'static str, fsync: bool) -> PowerCost {
     let rounds = std::env::var("LOCK_POWER").map_or(ROUNDS, |text| text.parse().expect("a number"));
     let seed = std::process::id().into();
     // With `always`, bytes are not on the disk only while the server waits for it.
-    let takes = match appendfsync {
-        "always" => Duration::from_millis(3),
-        _ => Duration::ZERO,
-    };
-    let plan = PowerPlan { rounds, servers: SERVERS, appendfsync, takes, fsync, seed };
+    let in_sync = appendfsync == "always";
+    let plan = PowerPlan { rounds, servers: SERVERS, appendfsync, in_sync, fsync, seed };
     let cost = plan.run().await;
     println!("appendfsync {appendfsync}, require_fsync({fsync}), seed {seed}: {cost}");
     assert!(cost.cut * 20 >= cost.rounds, "void: {cost}");
