@@ -51,6 +51,20 @@ impl Connection {
 /// axum::serve(listener, PerConnection::new(app)).await
 /// # }
 /// ```
+///
+/// Together with axum's `ConnectInfo`, which needs a service per connection as well, use
+/// [`InConnection`]:
+///
+/// ```
+/// # use std::net::SocketAddr;
+/// # use axum::Router;
+/// # use lock_tower::http::InConnection;
+/// use tower::util::MapResponse;
+/// # async fn example(app: Router, listener: tokio::net::TcpListener) -> std::io::Result<()> {
+/// let app = app.into_make_service_with_connect_info::<SocketAddr>();
+/// axum::serve(listener, MapResponse::new(app, InConnection::new)).await
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct PerConnection<S> {
     inner: S,

@@ -77,7 +77,8 @@ impl RequestLocks {
             LockError::misuse(
                 "A lock was requested outside a LockScopeLayer. Add the layer to the router: \
                  `.layer(LockScopeLayer::new(locks))`, after the routes and outside `lock_by`: a \
-                 router's last layer is the outermost.",
+                 router's last layer is the outermost. Behind an IdempotencyLayer, which hides an \
+                 outer scope, add the layer to the route, inside the IdempotencyLayer.",
             )
         })
     }

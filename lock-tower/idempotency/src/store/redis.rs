@@ -36,6 +36,12 @@ use crate::store::{Finish, Finished, ReplayStore, Start, Started, StoreFuture};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A Redis user with the rights for locks needs these rules besides:
+///
+/// ```text
+/// ~idempotency:* +hmget +hset +hsetnx +hstrlen
+/// ```
 #[derive(Clone)]
 pub struct RedisReplays {
     connect: Arc<dyn Connect>,

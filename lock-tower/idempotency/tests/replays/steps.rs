@@ -1,9 +1,10 @@
 //! The result of each store operation, in memory and on Redis.
 
 use lock_idempotency::{Finished, MemoryReplays, Outcome, Record, ReplayStore, Started};
+use lock_tests::acl::set_user;
 use lock_tests::{Raw, RedisServer};
 
-use crate::support::{fingerprint, finish, key, replays, start, token};
+use crate::support::{fingerprint, finish, key, replays, replays_at, start, token};
 
 /// Returns the token and the outcome of a record, which do not depend on the clock.
 fn seen(record: Option<Record>) -> Option<(u64, Option<Outcome>)> {
@@ -75,6 +76,18 @@ async fn in_memory() {
 async fn on_redis() {
     let server = RedisServer::start();
     every_step(&replays(&server)).await;
+}
+
+#[tokio::test]
+async fn on_redis_for_a_user_with_only_the_documented_rights() {
+    const DOCUMENTATION: &str = include_str!("../../src/store/redis.rs");
+    let rules = DOCUMENTATION.lines().find_map(|line| line.strip_prefix("/// ~idempotency:* "));
+    let server = RedisServer::start();
+    let mut set = set_user("app", |_| false);
+    set.arg("~shop:replay:*").arg(rules.unwrap().split(' ').collect::<Vec<_>>());
+    Raw::connect(&server.url()).await.ask::<()>(&set).await;
+    let url = server.url().replace("redis://", "redis://app:PASSWORD@");
+    every_step(&replays_at(&url)).await;
 }
 
 #[tokio::test]
