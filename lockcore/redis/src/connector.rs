@@ -210,21 +210,53 @@ impl Connector {
             }
             ServerSource::Sentinels(sentinels) => {
                 let primary = sentinels.locate(attempt).await?;
-                let info = sentinels.reach(&primary);
-                let opening = with_hello(self.open(info, timeout, attempt).await?);
-                let opened = tokio::select! {
-                    opened = self.bounded(&primary, attempt, opening) => opened?,
-                    other = sentinels.another_than(&primary) => return Err(other),
-                };
-                if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
-                    let detail =
-                        format!("the sentinels name {primary} as the primary, but it is a replica");
-                    return Err(ClientError::refused(ClientErrorKind::ReadOnly, detail));
-                }
+                let opened = self.at_primary(sentinels, &primary, timeout, attempt).await?;
                 sentinels.settle(primary)?;
                 Ok(opened)
             }
         }
+    }
+
+    /// Opens another command connection, to the server that commands go to. Unlike
+    /// [`commands`](Self::commands), it never changes this server: otherwise nobody would notice
+    /// that the first connection must be replaced, because the sentinels name another primary.
+    ///
+    /// # Errors
+    /// As [`commands`](Self::commands). Also if the sentinels have named another primary since.
+    pub async fn more_commands(
+        &self,
+        timeout: Duration,
+        attempt: &ConnectAttempt,
+    ) -> Result<Opened, ClientError> {
+        let ServerSource::Sentinels(sentinels) = &self.source else {
+            return self.commands(timeout, attempt).await;
+        };
+        let Some(primary) = sentinels.current()? else {
+            let detail = "commands have not been sent to any primary yet";
+            return Err(ClientError::refused(ClientErrorKind::Unavailable, detail));
+        };
+        self.at_primary(sentinels, &primary, timeout, attempt).await
+    }
+
+    /// Opens a command connection to this primary.
+    async fn at_primary(
+        &self,
+        sentinels: &SentinelClients,
+        primary: &Primary,
+        timeout: Duration,
+        attempt: &ConnectAttempt,
+    ) -> Result<Opened, ClientError> {
+        let opening = with_hello(self.open(sentinels.reach(primary), timeout, attempt).await?);
+        let opened = tokio::select! {
+            opened = self.bounded(primary, attempt, opening) => opened?,
+            other = sentinels.another_than(primary) => return Err(other),
+        };
+        if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
+            let detail =
+                format!("the sentinels name {primary} as the primary, but it is a replica");
+            return Err(ClientError::refused(ClientErrorKind::ReadOnly, detail));
+        }
+        Ok(opened)
     }
 
     /// Prepares a connection attempt with the current credentials and certificates, requested from

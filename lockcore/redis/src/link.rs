@@ -198,6 +198,13 @@ impl CommandLink {
         self.0.current().generation
     }
 
+    /// Returns the current connection's number; `None` while the connection is being replaced, and
+    /// once the link is closed.
+    pub fn open_generation(&self) -> Option<u64> {
+        let current = self.0.current();
+        current.connection.as_ref().map(|_| current.generation)
+    }
+
     /// Returns the current server's number: 0 for the first server, raised with each change of
     /// server. Before Redis 7.0, without the right to read the run id, each new connection counts
     /// as another server.

@@ -246,10 +246,11 @@ impl RedisStore {
     }
 
     /// Returns the replies to a request group once its writes are confirmed, like
-    /// [`Store::confirm`]. Sends the group when first polled.
-    fn confirmed(&self, group: RequestGroup) -> StoreFuture<Replies> {
+    /// [`Store::confirm`]. Sends the group when first polled. `asking` is true if an ASKING command
+    /// must come directly before it, because the slot is migrating to this server.
+    fn confirmed(&self, group: RequestGroup, asking: bool) -> StoreFuture<Replies> {
         match &self.confirmations {
-            Some(confirmations) => confirmations.run(group).boxed(),
+            Some(confirmations) => confirmations.run(group, asking).boxed(),
             None => ready(Err(no_such_command())).boxed(),
         }
     }
@@ -282,7 +283,7 @@ impl Store for RedisStore {
     }
 
     fn confirm(&self, group: RequestGroup, then: Then) {
-        let confirmed = self.confirmed(group.clone());
+        let confirmed = self.confirmed(group.clone(), false);
         begin(&self.runtime, Box::pin(async move { then.take(group, confirmed.await) }));
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_tests::{Clustered, eventually, lock_key, patience_key, queue_key, queued};
-use lockcore::{HoldState, LockErrorKind, LockOptions, Locks};
+use lock_tests::{Clustered, RedisOptions, eventually, lock_key, patience_key, queue_key, queued};
+use lockcore::{HoldState, LockErrorKind, LockOptions, Locks, LocksBuilder};
 use proto::wire::keys::Counter;
 use redis::cmd;
 use tokio::time::Instant;
@@ -75,12 +75,22 @@ async fn a_lock_in_an_open_slot_is_refused_in_time_and_granted_once_the_slot_has
     release(soon("the grant", waiting).await.expect("no panic")).await;
 }
 
-// As after a move aborted by an operator.
 #[tokio::test]
 async fn a_hold_outlives_its_lease_in_an_open_slot_wherever_its_key_is() {
+    outlives(&Clustered::steady().await, Locks::builder()).await;
+}
+
+#[tokio::test]
+async fn where_replicas_confirm_it_a_hold_outlives_its_lease_in_an_open_slot_too() {
+    let clustered = Clustered::start(RedisOptions::default(), true, SOON).await;
+    let builder = Locks::builder().require_replicas(1, Duration::from_millis(900));
+    outlives(&clustered, builder).await;
+}
+
+// As after a move aborted by an operator.
+async fn outlives(clustered: &Clustered, builder: LocksBuilder) {
     const LEASE: Duration = Duration::from_secs(3);
-    let clustered = Clustered::steady().await;
-    let options = Locks::builder().defaults(LockOptions::new().lease(LEASE));
+    let options = builder.defaults(LockOptions::new().lease(LEASE));
     let locks = soon("a connection", options.connect(clustered.url())).await.expect("accepted");
     let keys = [0, 1].map(|number| clustered.key_of(0, number));
     let mut guards = Vec::new();

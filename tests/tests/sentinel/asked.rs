@@ -239,6 +239,46 @@ async fn a_node_follows_its_sentinels_though_the_old_primary_still_answers() {
     release(soon("the grant", waiting).await.expect("no panic").expect("granted")).await;
 }
 
+/// The first lock opens a connection that waits for replicas. If it went to the new primary, all
+/// others would stay at the old one.
+#[tokio::test]
+async fn a_connection_for_confirmations_does_not_hide_that_the_primary_has_changed() {
+    let [old, new] = [RedisServer::start(), RedisServer::start()];
+    let source = |server: &RedisServer| format!("127.0.0.1 {}", server.port());
+    let _replicas =
+        [&old, &new].map(|server| RedisServer::options().arg("replicaof", &source(server)).start());
+    for server in [&old, &new] {
+        let mut raw = Raw::connect(&server.url()).await;
+        eventually("its replica is there", SOON, async || {
+            raw.ask::<()>(cmd("SET").arg("written").arg(1)).await;
+            raw.ask::<u32>(cmd("WAIT").arg(1).arg(100)).await == 1
+        })
+        .await;
+    }
+    let ports = [old.port(), new.port()];
+    let at = Arc::new(AtomicUsize::new(0));
+    let current = Arc::clone(&at);
+    let sentinel = FakeServer::start(move |words| {
+        let at = current.load(Ordering::Relaxed);
+        master(words, ports[at], at as u64)
+    })
+    .await;
+    let builder = Locks::builder().require_replicas(1, Duration::from_secs(1));
+    let locks = soon("a connection", builder.connect(&url(&[&sentinel]))).await.expect("accepted");
+    at.store(1, Ordering::Relaxed);
+    let there = connect(&new.url()).await.expect("accepted");
+    eventually("the node locks and releases at the new primary", SOON, async || {
+        let Ok(Ok(guard)) = tokio::time::timeout(Duration::from_secs(5), locks.lock("k")).await
+        else {
+            return false;
+        };
+        let moved = is_held(&there, "k").await;
+        let _ = soon("the release", guard.release()).await;
+        moved && !is_held(&there, "k").await
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_older_configuration_is_no_reason_to_move() {
     let new = RedisServer::start();

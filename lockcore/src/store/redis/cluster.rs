@@ -16,8 +16,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use client::{Cluster, Credentials, Provider, Timeouts, Tls, nodes_of};
-use futures_util::future::join_all;
+use client::{Cluster, CommandLink, Credentials, Provider, Timeouts, Tls, nodes_of};
+use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use proto::node::{Lanes, RequestGroup, commands};
@@ -36,6 +36,7 @@ use self::following::follow;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
 use super::in_flight::InFlight;
+use super::run::Run as _;
 use crate::operate::status::ServerStatus;
 use crate::store::confirmation::Confirmation;
 use crate::store::{Listener, Outage, Replied, Replies, Search, Store, StoreFuture, Then, begin};
@@ -117,7 +118,7 @@ impl ClusterStore {
         route: Route,
         group: RequestGroup,
         then: Then,
-        send: impl Fn(&Shard, RequestGroup) -> StoreFuture<Replies> + Send + Sync + 'static,
+        send: impl Fn(&Shard, RequestGroup, bool) -> StoreFuture<Replies> + Send + Sync + 'static,
     ) {
         let shared = Arc::clone(&self.0);
         let routed = async move {
@@ -143,7 +144,7 @@ impl ClusterStore {
         let sent = async move {
             let route = Route::new(shared.settings.timeouts.request);
             let way = Way { slot, hears: false, route };
-            shared.routed(way, send).await.map(|(_, answer)| answer)
+            shared.routed(way, |shard, _| send(shard)).await.map(|(_, answer)| answer)
         };
         sent.boxed()
     }
@@ -200,13 +201,14 @@ impl Shared {
         &self,
         route: Route,
         group: &RequestGroup,
-        send: impl Fn(&Shard, RequestGroup) -> StoreFuture<Replies> + Send + Sync,
+        send: impl Fn(&Shard, RequestGroup, bool) -> StoreFuture<Replies> + Send + Sync,
     ) -> Replied {
         let Some(ask) = group.first() else { return Err(proto::wire::no_such_command()) };
         // A waiter would not receive the grant without a subscription.
         let hears = matches!(ask.command, Command::Acquire { mode: Mode::Wait, .. });
         let way = Way { slot: ask.lock.slot(), hears, route };
-        let (shard, reply) = self.routed(way, |shard| send(shard, group.clone())).await?;
+        let send = |shard: &Shard, asking| send(shard, group.clone(), asking);
+        let (shard, reply) = self.routed(way, send).await?;
         reply.answers.iter().flatten().for_each(|answer| note_listeners(&shard, answer));
         Ok(reply)
     }
@@ -214,6 +216,16 @@ impl Shared {
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Sends a command to the new server of a slot that is migrating. ASKING is sent first, because it
+/// makes the server accept the next command on the connection for such a slot. If a command of
+/// another task comes in between, this command is refused and does not run.
+async fn behind_asking(link: CommandLink, reply: impl Future<Output = Replied>) -> Replied {
+    let asking = link.run(redis::cmd("ASKING"));
+    // Both are sent in this order before either response is awaited.
+    let (_, reply) = join(asking, reply).await;
+    reply
 }
 
 fn unavailable(detail: String) -> StoreError {
@@ -231,14 +243,20 @@ impl Store for ClusterStore {
 
     fn send(&self, group: RequestGroup, then: Then) {
         let route = Route::of(&commands(&group), self.0.settings.timeouts.request);
-        self.route(route, group, then, |shard, group| {
-            InFlight::ask(Arc::clone(&shard.store.server), group).boxed()
+        self.route(route, group, then, |shard, group, asking| {
+            let server = Arc::clone(&shard.store.server);
+            let link = server.link.clone();
+            let reply = InFlight::ask(server, group);
+            match asking {
+                true => behind_asking(link, reply).boxed(),
+                false => reply.boxed(),
+            }
         });
     }
 
     fn confirm(&self, group: RequestGroup, then: Then) {
-        let route = Route::new(self.0.settings.timeouts.request);
-        self.route(route, group, then, |shard, group| shard.store.confirmed(group));
+        let route = Route::of(&commands(&group), self.0.settings.timeouts.request);
+        self.route(route, group, then, |shard, group, asking| shard.store.confirmed(group, asking));
     }
 
     /// Pings all primaries that serve a slot. Succeeds if at least one of them responds.

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{ConnectAttempt, Connection, Connector, Hello, Opened, is_unknown};
-use futures_util::future::join_all;
+use client::{ConnectAttempt, Connection, Connector, Hello, Opened, Packed, is_unknown};
+use futures_util::future::{join, join_all};
 use proto::node::{RequestGroup, commands};
 use proto::wire::{TokenFloors, Wire};
 use proto::{LockErrorKind, LockName, StoreError};
@@ -34,6 +34,8 @@ pub(crate) struct Confirmations(mpsc::Sender<Pending>);
 
 struct Pending {
     group: RequestGroup,
+    /// True if an ASKING command must come directly before the group.
+    asking: bool,
     reply: oneshot::Sender<Replied>,
 }
 
@@ -74,13 +76,18 @@ impl Confirmations {
         Ok(Self(sender))
     }
 
-    /// Runs a request group, and returns the replies once the writes are confirmed.
-    pub(crate) fn run(&self, group: RequestGroup) -> impl Future<Output = Replied> + Send + use<> {
+    /// Runs a request group, and returns the replies once the writes are confirmed. `asking` is true
+    /// if an ASKING command must come directly before the group.
+    pub(crate) fn run(
+        &self,
+        group: RequestGroup,
+        asking: bool,
+    ) -> impl Future<Output = Replied> + Send + use<> {
         let sender = self.0.clone();
         async move {
             let (reply, replied) = oneshot::channel();
             let closed = || StoreError::ambiguous("the store was closed");
-            let pending = Pending { group, reply };
+            let pending = Pending { group, asking, reply };
             sender.send(pending).await.map_err(|_| closed())?;
             replied.await.unwrap_or_else(|_| Err(closed()))
         }
@@ -139,8 +146,8 @@ impl Worker {
             floors.floor_us = floors.floor_us.max(own.opened_us);
             floors
         };
-        let runs = gathered.iter().map(|Pending { group, .. }| {
-            run(own.connection.clone(), &self.server.wire, group, floors(group))
+        let runs = gathered.iter().map(|Pending { group, asking, .. }| {
+            run(own.connection.clone(), &self.server.wire, group, floors(group), *asking)
         });
         let values = join_all(runs).await;
         let confirmed = self.wait(own, self.confirmation.by).await.map(|unconfirmed| {
@@ -167,13 +174,18 @@ impl Worker {
     }
 
     async fn connection(&mut self) -> Result<Own, StoreError> {
-        let generation = self.server.link.generation();
+        // Without a command connection, the sentinels may have named another primary. The server of
+        // this worker must not grant locks meanwhile.
+        let Some(generation) = self.server.link.open_generation() else {
+            let detail = "the connection to the server is being replaced";
+            return Err(StoreError::refused(LockErrorKind::Unavailable, detail));
+        };
         match &self.connection {
             Some(own) if own.generation == generation => Ok(own.clone()),
             _ => {
                 let timeout = self.request_timeout + self.confirmation.timeout;
                 let attempt = ConnectAttempt::first(self.connector.timeouts());
-                let opened = self.connector.commands(timeout, &attempt).await;
+                let opened = self.connector.more_commands(timeout, &attempt).await;
                 let Opened { connection, hello } = opened.map_err(failure::of_client)?;
                 let waits_for_disk = hello.is_some_and(|hello| waits_for_disk(&hello));
                 connection.settle(timeout);
@@ -323,10 +335,19 @@ async fn run(
     wire: &Wire,
     group: &RequestGroup,
     floors: TokenFloors,
+    asking: bool,
 ) -> Result<Value, StoreError> {
     let call: Scripted = wire.write(&commands(group), floors)?;
-    let answer = match connection.ask(&call.0.command).await {
-        Err(error) if is_unknown(&error) => connection.ask(&call.0.by_source()).await,
+    let send = async |command: &Packed| {
+        if asking {
+            // Both are sent in this order before either response is awaited.
+            join(connection.send(&redis::cmd("ASKING")), connection.ask(command)).await.1
+        } else {
+            connection.ask(command).await
+        }
+    };
+    let answer = match send(&call.0.command).await {
+        Err(error) if is_unknown(&error) => send(&call.0.by_source()).await,
         answer => answer,
     };
     answer.map_err(|error| failure::of_script(&error, wire.layout))

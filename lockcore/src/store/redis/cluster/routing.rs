@@ -12,7 +12,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::future::join;
 use proto::StoreError;
 use proto::wire::redirect::{Place, Redirect, Route, Step};
 use tokio::time::Instant;
@@ -20,7 +19,6 @@ use tokio::time::Instant;
 use super::slots::Shard;
 use super::{Shared, unavailable};
 use crate::store::StoreFuture;
-use crate::store::redis::run::Run as _;
 
 /// How to send a command: to which slot, with which connections up, and with how many redirects.
 pub(super) struct Way {
@@ -33,12 +31,13 @@ pub(super) struct Way {
 
 impl Shared {
     /// Sends a command to the shard that serves the slot, and follows redirects. Sends the command
-    /// again only if the reply proves that it did not run. Returns the shard that ran the command,
-    /// and the answer.
+    /// again only if the reply proves that it did not run. `send` is called with `true` if an ASKING
+    /// command must come directly before the command. Returns the shard that ran the command, and
+    /// the answer.
     pub(super) async fn routed<T: Send + 'static>(
         &self,
         Way { slot, hears, mut route }: Way,
-        send: impl Fn(&Shard) -> StoreFuture<T>,
+        send: impl Fn(&Shard, bool) -> StoreFuture<T>,
     ) -> Result<(Arc<Shard>, T), StoreError> {
         let begun = Instant::now();
         loop {
@@ -48,7 +47,7 @@ impl Shared {
                 unavailable(format!("no primary serves slot {slot}"))
             })?;
             shard.check(hears).inspect_err(|_| self.outdated.notify_one())?;
-            let error = match send(&shard).await {
+            let error = match send(&shard, false).await {
                 Ok(answer) => {
                     shard.note_cut_off(false);
                     self.slots().note_answer(slot, &shard);
@@ -74,7 +73,7 @@ impl Shared {
                     if let Some(target) = self.shard_at(&place)
                         && target.check(hears).is_ok()
                     {
-                        match asking(&target, &send).await {
+                        match send(&target, true).await {
                             Ok(answer) => return Ok((target, answer)),
                             Err(error) if Redirect::read(&error, &place.host).is_some() => {}
                             Err(error) => return Err(error),
@@ -112,17 +111,4 @@ impl Shared {
         }
         true
     }
-}
-
-/// Sends a command to the new server of a slot that is migrating. ASKING is sent first, because it
-/// makes the server accept the next command on the connection for such a slot. If a command of
-/// another task comes in between, this command is refused and does not run.
-async fn asking<T: Send + 'static>(
-    target: &Shard,
-    send: impl Fn(&Shard) -> StoreFuture<T>,
-) -> Result<T, StoreError> {
-    let asking = target.store.server.link.run(redis::cmd("ASKING"));
-    // Both are sent in this order before either response is awaited.
-    let (_, answer) = join(asking, send(target)).await;
-    answer
 }
