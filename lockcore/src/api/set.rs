@@ -102,6 +102,10 @@ async fn acquire(
             guard = request.lock() => guard?,
             () = any_lost(&guards) => return Err(LockError::new(LockErrorKind::Lost)),
         };
+        // In the poll that returns this grant, nobody has polled the losses of the others.
+        if guards.iter().any(LockGuard::is_lost) {
+            return Err(LockError::new(LockErrorKind::Lost));
+        }
         guards.push(guard);
         places.push(place);
     }

@@ -15,6 +15,7 @@ mod busy;
 mod clocks;
 mod fenced;
 mod overtaken;
+mod sets;
 mod unheard;
 
 /// Longest time that a test waits for anything, shorter than a default lease.
