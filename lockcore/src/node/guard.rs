@@ -128,6 +128,8 @@ impl NodeGuard {
 
     pub(crate) fn deadline(&self) -> Instant {
         let hold = self.hold();
+        // Otherwise the deadline of an expired lease would be in the future after a suspension.
+        hold.node.clock.look();
         hold.node.clock.instant(hold.shared.until())
     }
 

@@ -29,6 +29,14 @@ async fn a_guard_knows_that_its_lease_ended_while_the_machine_was_suspended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deadline_is_over_after_a_suspension_that_nothing_has_noticed_yet() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("k").await.expect("free");
+    locks.backend.node().clock.suspend(LEASE);
+    assert!(guard.deadline() <= Instant::now());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_offer_that_ended_while_the_machine_was_suspended_is_not_handed_out() {
     let store = MemoryStore::new();
     let [a, b] = [(); 2].map(|()| Locks::builder().on_memory(&store).expect("options"));
