@@ -423,13 +423,18 @@ impl Driver {
         LockError::with_detail(LockErrorKind::Closed, why)
     }
 
-    /// Ends all attempts, because the runtime has ended and no reply can arrive any more.
+    /// Ends all attempts, because the runtime has ended and no reply can arrive any more. Marks all
+    /// holds as lost, because nobody renews them and nobody would report that they have expired.
     pub(super) fn end(self: &Arc<Self>) {
         self.has_ended.store(true, Ordering::Release);
         self.with(|core| core.close());
         let mut from = Some(0);
         while let Some(start) = from {
             (_, from) = self.with(|core| core.end_attempts(start, LockErrorKind::Closed));
+        }
+        let mut from = Some(0);
+        while let Some(start) = from {
+            from = self.with(|core| core.lose_holds(start, "the runtime has ended"));
         }
     }
 

@@ -46,6 +46,22 @@ fn a_runtime_that_ends_ends_its_waiters_and_its_holds_fall_by_their_lease() {
 }
 
 #[test]
+fn a_guard_learns_that_its_runtime_has_ended_and_nothing_renews_it() {
+    let server = RedisServer::start();
+    let theirs = runtime();
+    let guard = theirs.block_on(async { held(&connect(&server.url()).await, "k", LONG).await });
+    let token = guard.cancellation_token();
+    drop(theirs);
+    runtime().block_on(async {
+        soon("the loss", guard.lost()).await;
+        soon("the loss", token.cancelled()).await;
+        assert!(guard.is_lost());
+        let error = soon("an answer", guard.release()).await.expect_err("nothing can be sent");
+        assert_eq!(error.kind(), LockErrorKind::Closed, "{error}");
+    });
+}
+
+#[test]
 fn a_guard_released_or_dropped_after_its_runtime_ended_neither_panics_nor_hangs() {
     let server = RedisServer::start();
     let theirs = runtime();

@@ -51,6 +51,18 @@ impl<P: Mirror> Core<P> {
         (taken, next)
     }
 
+    /// Marks a bounded number of holds as lost, from the member id `from` on, because nobody will
+    /// renew them. The guards are notified with the reason `why`. Returns the id from which to
+    /// continue; `None` at the end.
+    pub fn lose_holds(&mut self, from: u64, why: &'static str) -> Option<u64> {
+        let (numbers, next) =
+            self.part_of(from, MAX_AT_ONCE, |entry| entry.index_keys().class == Some(Class::Hold));
+        for number in numbers {
+            self.lose(number, why);
+        }
+        next
+    }
+
     /// Returns the ids of at most `most` members whose entries satisfy `is_meant`, from the id
     /// `from` on. Also returns the id from which to continue; `None` at the end. Because the search
     /// is bounded, there may be more members even if fewer than `most` are returned.
