@@ -64,8 +64,11 @@ struct SharedHold {
     /// When `max_hold` ends; `None` if the hold is unlimited.
     last: Option<Instant>,
     state: Mutex<State>,
-    /// Notified when a missing primary was acquired: the task then watches for a loss there, too.
-    gained: Notify,
+    /// Notified when a missing primary was acquired, or a guard has found the hold lost. The task
+    /// then checks for a loss again.
+    changed: Notify,
+    /// True once the hold was found lost. It then stays lost.
+    was_lost: AtomicBool,
     /// True once the loss has been logged and counted, so that this happens only once.
     is_loss_reported: AtomicBool,
     /// Cancelled when the hold is lost, to notify the guards.
@@ -98,7 +101,8 @@ impl Hold {
             since,
             last,
             state: Mutex::new(State::Held(held)),
-            gained: Notify::new(),
+            changed: Notify::new(),
+            was_lost: AtomicBool::new(false),
             is_loss_reported: AtomicBool::new(false),
             lost: CancellationToken::new(),
         });
@@ -178,6 +182,9 @@ impl Hold {
 
     fn give_back(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         let was_lost = self.is_lost();
+        if was_lost {
+            self.shared.notify_lost();
+        }
         let loss = self.shared.lost.clone();
         let majority = self.shared.primaries().majority();
         let steps = self.shared.take();
@@ -213,6 +220,19 @@ impl Drop for Hold {
         drop(self.shared.take());
         let SharedHold { ascent, since, .. } = &*self.shared;
         ascent.primaries.observer.ended(self.lock(), &ascent.of, || since.elapsed());
+    }
+}
+
+/// The hold's task. If the runtime ends the task while the hold lasts, nobody renews the hold or
+/// reports a loss any more: so the hold is lost.
+struct Keeper(Arc<SharedHold>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if matches!(*self.0.state(), State::Held(_)) {
+            self.0.was_lost.store(true, Ordering::Release);
+            self.0.lost.cancel();
+        }
     }
 }
 
@@ -260,21 +280,30 @@ impl SharedHold {
         self.last.map_or(deadline, |last| last.min(deadline))
     }
 
+    /// Returns true if the hold is lost. Runs no code from outside this crate, so mutexes may be
+    /// locked: the hold's task notifies the guards.
     fn is_lost(&self) -> bool {
-        if self.lost.is_cancelled() {
+        if self.was_lost.load(Ordering::Acquire) {
             return true;
         }
         let state = self.state();
         let is_held = self.is_held(&state, |_| true);
-        let is_kept = matches!(*state, State::Held(_));
-        drop(state);
         if !is_held {
-            self.lost.cancel();
-        }
-        if !is_held && is_kept && !self.is_loss_reported.swap(true, Ordering::Relaxed) {
-            self.report_loss();
+            // Under the mutex, so that no primary is added to a lost hold.
+            self.was_lost.store(true, Ordering::Release);
+            self.changed.notify_one();
         }
         !is_held
+    }
+
+    /// Notifies the guards that the hold is lost, and reports the loss, unless the hold was released
+    /// or leaked before. This runs code from outside this crate, so no mutex may be locked.
+    fn notify_lost(&self) {
+        let is_kept = matches!(*self.state(), State::Held(_));
+        self.lost.cancel();
+        if is_kept && !self.is_loss_reported.swap(true, Ordering::Relaxed) {
+            self.report_loss();
+        }
     }
 
     fn report_loss(&self) {
@@ -298,15 +327,22 @@ impl SharedHold {
         }
     }
 
-    async fn keep(self: Arc<Self>) {
-        tokio::select! {
-            biased;
-            () = self.until_lost() => {}
-            () = self.heal() => {}
+    /// Returns the future of the hold's task: it acquires missing primaries, reports the loss, and
+    /// then releases the remaining primaries.
+    fn keep(self: Arc<Self>) -> impl Future<Output = ()> + Send {
+        // Created here, and not in the first poll: the runtime may drop the task before polling it.
+        let keeper = Keeper(self);
+        async move {
+            let hold = &keeper.0;
+            tokio::select! {
+                biased;
+                () = hold.until_lost() => {}
+                () = hold.heal() => {}
+            }
+            let deadline = hold.deadline(&hold.state());
+            sleep_until(deadline.min(Instant::now() + MAX_KEPT)).await;
+            drop(hold.take());
         }
-        let deadline = self.deadline(&self.state());
-        sleep_until(deadline.min(Instant::now() + MAX_KEPT)).await;
-        drop(self.take());
     }
 
     async fn until_lost(&self) {
@@ -316,9 +352,9 @@ impl SharedHold {
             // reports it. The primaries are on other threads.
             let mut changes = self.losses();
             if self.is_lost() {
-                return;
+                return self.notify_lost();
             }
-            changes.push(Box::pin(self.gained.notified()));
+            changes.push(Box::pin(self.changed.notified()));
             changes.push(Box::pin(self.lost.cancelled()));
             tokio::select! {
                 biased;
@@ -404,14 +440,14 @@ impl SharedHold {
 
     fn add(&self, at: usize, step: Step) {
         let mut state = self.state();
-        if !self.lost.is_cancelled()
+        if !self.was_lost.load(Ordering::Acquire)
             && self.is_held(&state, |_| true)
             && let State::Held(held) = &mut *state
         {
             let before = held[at].replace(step);
             drop(state);
             drop(before);
-            self.gained.notify_one();
+            self.changed.notify_one();
         }
     }
 }

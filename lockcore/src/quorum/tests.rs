@@ -8,7 +8,7 @@ mod zones;
 use std::time::Duration;
 
 use proto::LockErrorKind;
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
 use tokio::time::{Instant, sleep, timeout};
 
 use self::network::{MAX_LEASE, Network};
@@ -558,4 +558,34 @@ async fn a_loss_at_all_primaries_at_the_same_moment_is_reported() {
         assert!(reported.is_ok(), "the loss in round {round} is not reported");
         assert!(forced.join().expect("no panic").expect("each primary responds"));
     }
+}
+
+#[test]
+fn a_hold_is_lost_once_its_runtime_has_ended() {
+    let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let theirs = runtime().expect("threads");
+    let guard = theirs.block_on(async {
+        let stores = [(); 3].map(|()| MemoryStore::new());
+        let locks = Locks::builder().on_memory_quorum(&stores).expect("3 stores");
+        locks.lock("k").await.expect("free")
+    });
+    let token = guard.cancellation_token();
+    assert!(!guard.is_lost());
+    drop(theirs);
+    assert!(guard.is_lost() && token.is_cancelled());
+    runtime().expect("threads").block_on(soon(guard.lost()));
+}
+
+// A caller may ask while a mutex is locked that code of others, such as a logger, locks too.
+#[tokio::test]
+async fn a_guard_that_is_asked_for_the_loss_runs_no_code_of_others() {
+    let stores = [(); 3].map(|()| MemoryStore::new());
+    let locks = Locks::builder().on_memory_quorum(&stores).expect("3 stores");
+    let guard = locks.key("k").max_hold(ms(100)).lock().await.expect("free");
+    let token = guard.cancellation_token();
+    // Blocks the runtime, so that the hold's task finds nothing meanwhile.
+    std::thread::sleep(ms(150));
+    assert!(guard.is_lost());
+    assert!(!token.is_cancelled());
+    soon(token.cancelled()).await;
 }
