@@ -18,13 +18,13 @@
 //!   queue at the lowest primary first, so its queue orders them. Where some processes cannot reach
 //!   it, the queue at the lowest primary common to all does.
 //! - *Lost data.* A primary that has restarted, or was emptied, is treated as another server. It
-//!   counts once all leases it may have lost are over. A hold counts only on the server known
-//!   before the acquire was sent.
+//!   counts once all leases it may have lost are over. A hold counts only if the
+//!   primary is still the server that was known when the acquire was sent.
 //! - *Tokens.* A guard's token is the greatest token among its holds at the primaries. Before the
 //!   guard is created, the token counter of each held primary has drawn that number or a greater
-//!   number. So every later guard, which shares a primary, has a greater token. Each counter draws
-//!   another number while the last primary is acquired. That is enough unless the last primary's
-//!   counter was ahead.
+//!   number. Every later guard shares a primary with this guard, and so has a greater token. The
+//!   numbers are drawn while the last primary is acquired. If the token of the last primary is
+//!   greater still, the other counters draw again before the guard is created.
 
 mod climb;
 mod hold;

@@ -156,7 +156,8 @@ impl LockView {
             turn_in_ms: turn.map(|turn| ms(turn.saturating_mul(ahead.saturating_add(1)))),
             ..member(waiter)
         };
-        // Permits have no token, although the store keeps one for the reads and locks behind them.
+        // The store keeps a token for all shared holds together. If all holders have permits, the
+        // token is not shown, because permits have no token.
         let has_token = found.holders.iter().any(|holder| !holder.demand.is_permits());
         Ok(Self {
             name,

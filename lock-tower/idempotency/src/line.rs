@@ -90,9 +90,8 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
             // Poll the acquire first, so that the position in line is requested first.
             biased;
             turn = &mut acquire => match turn {
-                // The lookup was sent along with the acquire, so the reply is about to arrive.
-                // Without it, a replay would cost one more round trip, in which the start finds the
-                // record.
+                // The lookup was sent together with the acquire, so the reply is about to arrive.
+                // Wait for it: if a response is stored, the replay saves the round trip of `start`.
                 Turn::Granted(_) => (Some(turn), look.await),
                 _ => return turn,
             },

@@ -382,9 +382,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Returns since when an attempt has been waiting for a response from the store; `None` if it
-    /// is not. The wait counts from the begin of the attempt. While no acquire of it has failed,
-    /// each response from the same server restarts the wait: the store is alive, and this acquire
-    /// only waits for its turn.
+    /// is not waiting for the store. The wait begins with the attempt. Each response of the server
+    /// to another request restarts the wait, because the server is alive. This no longer applies
+    /// once an acquire of the attempt has failed.
     pub fn awaits_store(&self, attempt: u64) -> Option<Moment> {
         let entry = self.table.get(self.current(attempt)?)?;
         match entry.state {
@@ -448,8 +448,8 @@ impl<P: Mirror> Core<P> {
         let number = self.current(attempt)?;
         let entry = self.table.get(number)?;
         let unanswered = match &entry.state {
-            // The server has sent other responses since, so this acquire was not sent for lack of
-            // room.
+            // The server has responded to other requests since. So this acquire was never sent only
+            // because too many requests were in flight.
             State::Unsent
                 if entry.mode == Mode::Try
                     && self.table.lane(entry.lane).traffic.last_success > entry.started =>

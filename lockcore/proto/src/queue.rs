@@ -26,8 +26,8 @@ pub(crate) const WAITING_TTL_MS: u64 = PATIENCE_MS + MARGIN_MS;
 /// The expiry of a lock key with shared holds is rounded up to a multiple of this many ms. So most
 /// commands need not write it again.
 pub(crate) const ROUND_MS: u64 = 30_000;
-/// A command that queues a member extends the liveness deadline of the member's node, until which
-/// the server believes the node's waiters alive, if less than this time is left, in ms.
+/// The minimum time until the liveness deadline of a node, in ms. If less is left, a command that
+/// queues a member of the node extends the deadline.
 pub(crate) const FRESH_MS: u64 = 10_000;
 /// How long the server remembers a node's waiters that it has set aside, in ms: see [`SetAside`].
 /// The time begins again when another waiter of the node is set aside.
@@ -185,8 +185,9 @@ pub struct Call<'a> {
     /// The token floor: the greatest among all tokens and server times, in µs since the epoch, that
     /// the calling node has seen. New tokens are above it.
     pub floor_us: u64,
-    /// The latest time that the calling node has read from servers before this one, in µs since the
-    /// epoch; 0 if there were none. They may have granted holds until then that are unknown here.
+    /// The latest time that the calling node has read from previous servers, in µs since the epoch;
+    /// 0 without a previous server. Until this time, a previous server may have granted holds
+    /// unknown to this server.
     pub elsewhere_us: u64,
     /// The arrangement of the servers, which determines the rules for tokens.
     pub topology: Topology,

@@ -46,10 +46,10 @@ impl FencingToken {
 /// The value 0, for a hold without a token. Every resource that checks tokens refuses it.
 pub const NONE: FencingToken = FencingToken(0);
 
-/// Returns the token for a new grant: `now_us`, the time in µs since the epoch, or a greater number
-/// if `previous` or `seen_us` is not below it. `previous` is the last token, and `seen_us` is the
-/// latest time read from a server. A `previous` with no greater token is ignored; tokens that
-/// follow the clock reach that number in the year 2255.
+/// Returns the token for a new grant: the server time `now_us`, in µs since the epoch, or a greater
+/// number, so that the token is above `previous` (the last token) and `seen_us` (the latest time
+/// read from a server). The greatest token, 2^53 - 1, is ignored as `previous`, because no token is
+/// above it. The clock reaches this number in the year 2255.
 pub fn after(previous: Option<FencingToken>, seen_us: u64, now_us: u64) -> FencingToken {
     let previous = previous.map_or(0, FencingToken::get);
     let previous = if previous + 1 < LIMIT { previous } else { 0 };

@@ -150,9 +150,9 @@ impl LockRequest {
     }
 
     /// If `true`, refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), if
-    /// the lock would hardly be granted within the [wait](Self::wait): if all waiters ahead would
-    /// take longer than the wait even with short holds. A short hold takes the time that nine in
-    /// ten past holds exceeded. The error's [`retry_after`](LockError::retry_after) is how long the
+    /// the lock would hardly be granted within the [wait](Self::wait): the waiters ahead would take
+    /// longer even if all their holds were short. A hold counts as short if about nine of ten past
+    /// holds lasted longer. The error's [`retry_after`](LockError::retry_after) is how long the
     /// queue is expected to take.
     ///
     /// The hold times are estimated for each [class](Self::class) and `Locks`, from the first

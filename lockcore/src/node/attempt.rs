@@ -310,7 +310,8 @@ impl RunningAttempt {
                     }
                     Some(end)
                 }
-                // The reply has arrived, but its grant may still be lost.
+                // The acquire was answered. Check again later, because the attempt waits for the
+                // store again if a grant is lost.
                 None => Some(next),
             },
             true if !leaves_in_outage => None,

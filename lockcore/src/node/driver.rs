@@ -126,7 +126,7 @@ impl DriverState {
     /// Returns true if the background task must be notified, because a timer or the node's end is
     /// due before the task wakes by itself.
     fn is_late(&mut self) -> bool {
-        // The background task also ends the node.
+        // At the end of the node, the background task is due at once, because it closes the store.
         let next = if self.is_over() { Some(Moment::default()) } else { self.core.next() };
         let Some(next) = next else { return false };
         let is_late = self.armed.is_none_or(|armed| next < armed);
@@ -237,8 +237,8 @@ impl Driver {
     /// after `longest` at the latest, because timers stop while the machine is suspended. The time
     /// is `None` if no timer is pending.
     ///
-    /// If a notification has woken the background task (`was_woken`), the time is set even if no
-    /// timer is pending. So a lock taken before then need not notify the task again.
+    /// After a notification of the background task (`was_woken`), the time is set even if no timer
+    /// is pending. The task then wakes by itself, and locks taken until then need not notify it.
     pub(super) fn tick(
         self: &Arc<Self>,
         longest: Duration,
@@ -260,8 +260,8 @@ impl Driver {
             self.progressed();
         }
         let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
-        // Sent here, and not by a task, since the next tick's task could overtake it: attempts that
-        // were not sent at once keep their order.
+        // Send within this call, not in a task: a task of the next tick could overtake a task of
+        // this tick, and attempts that had to wait would lose their order.
         self.send_all(asks, false);
         self.run(effects);
         (is_more, armed)
@@ -319,7 +319,8 @@ impl Driver {
             }
             let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
             let renewals = taken(&mut effects, |effect| matches!(effect, Effect::Confirm(_)));
-            // In a task: an in-memory store replies at once and so causes the next effects.
+            // Send in a task: an in-memory store replies within the call, and the effects of the
+            // reply would run inside this call.
             for (asks, confirmed) in [(asks, false), (renewals, true)] {
                 if !asks.is_empty() {
                     let driver = Arc::clone(self);

@@ -9,22 +9,23 @@
 //!   primary), and not for a lease: an acquisition that holds a lower primary continues with the
 //!   next primary, and keeps the queue position. A *round* tries all primaries once. The hop
 //!   doubles each round, up to a second, for networks with longer round trips.
-//! - *No deadlock.* An acquisition waits without a timeout only while it holds nothing, or at a
-//!   primary below all primaries that it holds, when it needs every remaining primary. So the
-//!   acquisition it waits for has a lower lowest held primary. Along a chain of such waits, the
-//!   lowest held primary falls, and the chain ends with a guard, or with an acquisition that waits
-//!   for a hop. Before such a wait, an acquisition leaves all queues below, where a grant would
-//!   become a lower hold.
-//! - *No starvation.* Each queue is FIFO, and whoever reaches the head leaves the primary within
-//!   bounded time: the lowest primary after a hop at each other primary, or after a hold; any other
-//!   primary after the waits below. A round without a majority leads to a queue position at a
-//!   higher primary that has replied, so the number of rounds is small.
-//! - *No convoy.* By these rules alone, a wait could last for the product of two queues: requests
-//!   without access to a lower primary wait at a higher primary without a timeout, and an
-//!   acquisition that keeps the lower primary meanwhile blocks everything behind for the whole
-//!   queue. So an acquisition that finds a crowd at a higher primary releases all holds and waits
-//!   in that queue, and so do later requests from the same process (the primary is the *lead* of
-//!   the lock). All wait in a single queue, and find the other primaries free.
+//! - *No deadlock.* An acquisition waits without a timeout in two cases: it holds nothing, or it
+//!   needs every remaining primary and waits at a primary below all held primaries. In the second
+//!   case, the holder there holds a primary below all primaries of the waiter. So the lowest held
+//!   primary falls along a chain of such waits, and the chain ends: with a guard, or with an
+//!   acquisition that waits only for a hop. Before such a wait, an acquisition leaves all queues at
+//!   lower primaries, because a grant there would break this order.
+//! - *No starvation.* Each queue is FIFO, and the acquisition at the head leaves the primary within
+//!   bounded time. At the lowest primary, this takes a hop for each other primary, or the time of a
+//!   hold. At any other primary, waits at lower primaries may come first. A round without a
+//!   majority leads to a queue position at a higher primary that has replied, so the number of
+//!   rounds is small.
+//! - *No convoy.* By these rules alone, waits would multiply. Requests that cannot reach a lower
+//!   primary wait at a higher primary without a timeout. An acquisition that holds the lower
+//!   primary queues behind all of them, and blocks the lower primary meanwhile. So an acquisition
+//!   that finds a crowd at a higher primary releases all holds and waits there. Later requests of
+//!   the process also queue there first: the primary becomes the *lead* of the lock. All then wait
+//!   in a single queue, and find the other primaries free.
 
 use std::fmt;
 use std::future::Future;
@@ -247,7 +248,8 @@ impl Climbing {
             self.end_round()?;
             rounds += 1;
             if !self.step_aside(rounds) && primaries.are_reached() {
-                // Primaries that did not refuse were waited for. Give the others the same time.
+                // The round waits a hop at each primary, but not at a primary that refuses at once.
+                // So wait here until at least a hop has passed since the round began.
                 if let Some(hold) = self.wait(None, Some(round + hop)).await? {
                     return Ok(Some(hold));
                 }
@@ -293,7 +295,8 @@ impl Climbing {
             match next(&primaries, Some(&lock), &mut self.queued, None).await {
                 Event::Granted(at, step) => {
                     if self.positions.borrow().is_none() {
-                        // The lock was free at this primary, so no waiters lead others there.
+                        // Granted without a wait: there is no crowd, so this primary is no longer
+                        // the lead.
                         primaries.follow_no_lead(&lock, at);
                     }
                     self.take(at, step);
@@ -301,7 +304,8 @@ impl Climbing {
                 }
                 Event::Busy => return Ok(false),
                 Event::Failed(at, failure) => {
-                    // Otherwise this request would queue there again at once.
+                    // Remove the lead, or this request would queue at the failed primary again at
+                    // once.
                     primaries.follow_no_lead(&lock, at);
                     self.pass(at, failure, true)?;
                 }
@@ -346,7 +350,8 @@ impl Climbing {
                     Mode::Wait => return Err(self.out_of_time()),
                 }
             }
-            // Too few primaries remain below the lowest held primary.
+            // Once only primaries below the lowest held primary are left to try, the round ends if
+            // they are too few for a guard.
             let missing = primaries.wanted() - self.held.iter().flatten().count();
             if at < lowest && open.len() < missing {
                 return Ok(None);
@@ -367,7 +372,8 @@ impl Climbing {
             if at > lowest && ahead.is_some_and(|ahead| self.is_crowd(ahead)) {
                 primaries.follow_lead(&self.ascent.request.lock, at);
             }
-            // After a grant at a lower primary, the search below starts from there.
+            // If a grant at a lower primary has ended the wait early, this primary does not count
+            // as tried: the search starts again above the lower primary.
             tried[at] = self.lowest_held() == Some(lowest);
         }
     }
@@ -383,9 +389,9 @@ impl Climbing {
         let primaries = Arc::clone(&self.ascent.primaries);
         let until = until.map(|until| self.end.map_or(until, |end| end.min(until)));
         let (began, lowest) = (Instant::now(), self.lowest_held());
-        // While waiting for the last missing primary, confirm the others: after a clock jump, a
-        // primary may have lost a hold. Also, the last primary's token is then mostly not above the
-        // numbers drawn here.
+        // If only one primary is missing, confirm the other holds during the wait, because a clock
+        // jump may have ended a hold. A confirmation also draws a new number. The token of the last
+        // primary is mostly not above this number, and `settle` then sends no request.
         let mut is_last = self.held.iter().flatten().count() + 1 >= primaries.wanted();
         loop {
             let mut queued = std::mem::take(&mut self.queued);
@@ -399,7 +405,7 @@ impl Climbing {
                     self.take(of, step);
                     if self.is_high_enough() {
                         if began.elapsed() > HOP {
-                            // The confirmation was long ago.
+                            // The holds were confirmed more than a hop ago, so confirm them again.
                             let drawn = self.confirm(|_| true).await;
                             self.note(drawn);
                         }
@@ -645,7 +651,7 @@ impl Climbing {
     async fn settle(&mut self) -> Option<Arc<Hold>> {
         let steps = self.held.iter().flatten();
         let token = steps.map(|step| step.guard.fencing_token()).max()?;
-        // Reads of a name share a number, and read guards have no token.
+        // Only exclusive guards have a token on a quorum, so reads skip this step.
         if self.ascent.request.demand == Demand::EXCLUSIVE {
             // Each server has returned a token by now, so each token floor includes the
             // greatest.

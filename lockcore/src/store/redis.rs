@@ -170,8 +170,9 @@ impl RedisStore {
             let detail = "allow +info: INFO shows when a quorum primary has restarted";
             return Err(LockError::with_detail(LockErrorKind::Denied, detail));
         }
-        // If others wait, a fast release has to be followed by the script, once the reply is read.
-        // A thread that drops a guard and then blocks must not be the thread that reads the reply.
+        // With a single worker thread, locks are released by the script alone. A fast release that
+        // finds waiters needs the script afterwards. If the only thread drops a guard and then
+        // blocks, nobody reads the first reply, and the next waiter is not granted the lock.
         extras.compare = extras.compare.filter(|_| Handle::current().metrics().num_workers() > 1);
         link.settle(extras).await?;
         if extras.info {

@@ -143,8 +143,9 @@ impl LockOptions {
     /// A server is away while it is disconnected, or after it has left a request without a response
     /// for the [request timeout](crate::LocksBuilder::request_timeout) and has sent nothing since.
     /// If a server responds with a temporary refusal, each request is retried for its `store_wait`.
-    /// As long as a request has not failed, its `store_wait` counts from the server's last response
-    /// to any request: until then, the request only waited its turn.
+    /// The `store_wait` begins with the request. Each response of the server to any request
+    /// restarts the time, because the server is alive and this request only waits for its turn.
+    /// After a failed try of this request, responses no longer restart the time.
     ///
     /// A queued request keeps its position until the [`wait`](Self::wait) ends, however long the
     /// store is away, unless it [leaves](crate::LockRequest::leave_in_outage).

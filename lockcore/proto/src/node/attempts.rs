@@ -65,9 +65,9 @@ impl<P: Mirror> Core<P> {
         Some(ask)
     }
 
-    /// Returns the first acquire of an attempt that could not send it when it began, for lack of
-    /// room or because of another acquire for the lock. It may take the fast path, which needs no
-    /// script, unless another acquire for the lock is in flight or unsent.
+    /// Returns the first acquire of an attempt that had to wait: too many requests were in flight,
+    /// or another acquire for the lock came first. Tries the fast path if no other acquire for the
+    /// lock is in flight or unsent.
     fn ask_in_its_turn(&mut self, number: u64) -> Option<Ask> {
         let Entry { lock, member, .. } = self.table.get(number)?;
         if self.table.is_asked_for_once(lock) {

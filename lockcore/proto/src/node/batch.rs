@@ -16,10 +16,9 @@ pub(super) struct Batch<P> {
     /// The ids of the members that share the hold on the server, and are removed there when it is
     /// released. The first is the id of the hold.
     pub(super) members: Vec<u64>,
-    /// The ids that the server stores in the batch: the member that it shows as the holder, and the
-    /// members that wait. Members whose turn is over are included until `show_batch` removes them
-    /// there. Empty once the batch was cut: ended early, with the unserved members back in the
-    /// queue.
+    /// The ids of the batch members as the server lists them: the holder first, then the waiting
+    /// members. Includes members whose turn is over, until `show_batch` removes them from the
+    /// server. Empty after a cut.
     pub(super) listed: Vec<u64>,
     /// The id of the member whose turn it is: it has the lock, or was offered it. `None` between
     /// two turns.
@@ -38,9 +37,9 @@ pub(super) struct Batch<P> {
     /// batch began.
     pub(super) shown: Moment,
     pub(super) handed_over: bool,
-    /// True if the batch was cut: the unserved members are back in the queue here, but the server
-    /// may not know this yet. Then a release could end a hold that they still share there, so a
-    /// leave of the other members ends their part of the hold instead.
+    /// True if the batch was cut here, and the server may not know this yet. The unserved members
+    /// may then still share the hold on the server, and a release would end it for all. So the
+    /// other members leave instead.
     pub(super) is_cut: bool,
     /// The ids of the members that were put back into the queue when the batch was cut. Empty once
     /// the server knows the cut.

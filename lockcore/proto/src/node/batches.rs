@@ -109,7 +109,8 @@ impl<P: Mirror> Core<P> {
         let (lock, name) = match (reported.hold, one, reported.numbers) {
             (Some((lock, name)), ..) => (lock.clone(), name.clone()),
             (None, Some(one), [first, ..]) => (one.lock.clone(), one.member.renumbered(*first)),
-            // If no member waits any more, the leave of the last one has handed off the lock.
+            // The message is about members that no longer wait. They have left, and the last leave
+            // has handed off the lock.
             _ => return,
         };
         let first = name.number();
@@ -127,16 +128,18 @@ impl<P: Mirror> Core<P> {
             return;
         }
         if waiting.is_empty() {
-            // Nobody waits for the hold, so it is released, unless its release has overtaken this
-            // reply. The first member's leave does not end the hold.
+            // No member waits, so release the hold. The leave of the first member does not end it,
+            // because other members share it. If the hold was released already, this reply is out
+            // of date, and there is nothing to do.
             return match source {
                 GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
                 _ => self.give_back_batch(lock, name, reported.numbers),
             };
         }
         let entries = || waiting.iter().filter_map(|number| self.table.get(*number));
-        // A member that was queued once was found waiting before the grant. A member with a second
-        // copy of its acquire may have been queued after the grant, so its anchor is not used.
+        // The grant is newer than the last report of a waiting member (the anchor), so count the
+        // lease from the latest anchor. Skip ambiguous members: a second copy of the acquire may
+        // have queued them after the grant.
         let anchors = entries().filter(|entry| !entry.ambiguous).map(|entry| entry.anchor);
         let (anchor, may_be_old) = match source {
             GrantSource::Answer(sent) | GrantSource::Aside(sent) => (sent, false),
@@ -316,8 +319,9 @@ impl<P: Mirror> Core<P> {
     pub(super) fn pass_on(&mut self, first: u64, number: u64, due: Option<Moment>) -> bool {
         self.forget_member(number);
         if due.is_none() {
-            // The caller sends the batch's release after all requests of this event. If the last
-            // member left before, the hold would end, and the release would find no hold.
+            // The caller sends the release only after this event has sent other requests. A leave
+            // sent now would run first and could end the hold, and the release would then report no
+            // hold. So delay the leave.
             let later = self.now + Duration::from_millis(LEAVE_RETRY_MS.into());
             self.table.change(number, |entry| {
                 if let State::Leaving { due, .. } = &mut entry.state {
@@ -331,10 +335,10 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, due)
     }
 
-    /// Ends the turn of a guard that was released by a caller who wants to know whether the hold
-    /// still existed. If another member is next, returns `None`: a renewal finds this out, and
-    /// [`Mirror::returned`] reports it. After the last member, returns the id of the batch hold,
-    /// which the caller must release.
+    /// Ends the turn of a guard whose caller wants to know whether the hold still existed. If
+    /// another member is next, sends a renewal and returns `None`: the response answers the
+    /// question, and [`Mirror::returned`] reports the answer. Otherwise returns the id of the batch
+    /// hold, for the caller to release.
     pub(super) fn return_to_batch(&mut self, first: u64, number: u64) -> Option<u64> {
         let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
         if self.pass_on(first, number, None) {
@@ -347,9 +351,9 @@ impl<P: Mirror> Core<P> {
         None
     }
 
-    /// Handles the outcome of a release, as reported by the response or an error. If `member` is
-    /// the first of a batch, it is also the outcome for the guards that released the lock earlier,
-    /// until `sent`, and left the hold to the next member.
+    /// Handles the outcome of a release: a response or an error. If `member` is the first of a
+    /// batch, also reports the outcome to guards that passed the hold to the next member at `sent`
+    /// or earlier.
     pub(super) fn batch_released(
         &mut self,
         member: &Member,
@@ -410,8 +414,8 @@ impl<P: Mirror> Core<P> {
         let Some(Grant { token, left_ms, batch, .. }) = grant.filter(|_| is_certain) else {
             return self.dissolve(first, now);
         };
-        // The hold may have been granted later than the one being confirmed, so the members and the
-        // token in the reply count.
+        // The reply may describe a newer hold than the reported hold, so take members and token
+        // from the reply.
         let numbers = if batch.is_empty() { &[first] } else { batch.as_slice() };
         let reported =
             ReportedBatch { hold: None, answered: &[], numbers, token: *token, left_ms: *left_ms };
@@ -510,8 +514,8 @@ impl<P: Mirror> Core<P> {
         self.prove(first, Err(error), now);
     }
 
-    /// Reports an outcome to all guards that released the lock until `sent` and left the hold to
-    /// the next batch member. It says whether the server still had the hold, or by which error this
+    /// Notifies all guards that passed the hold to the next batch member at `sent` or earlier.
+    /// `outcome` says whether the server still had the hold, or is the error because of which this
     /// is unknown.
     pub(super) fn prove(
         &mut self,
@@ -631,8 +635,8 @@ impl<P: Mirror> Core<P> {
         self.doubt_cut(first);
     }
 
-    /// Marks members that are in the queue again because their batch was cut. A report from before
-    /// now may concern the batch's hold, so it must not be taken for a later hold of such a member.
+    /// Marks the members that are back in the queue after a cut. A late report about the hold of
+    /// the batch must not be taken for a new hold of these members.
     fn doubt_cut(&mut self, first: u64) {
         let now = self.now;
         let cut = self.batches.get(first).map_or_else(Vec::new, |batch| batch.cut.clone());

@@ -81,8 +81,9 @@ impl<P: Mirror> Core<P> {
     /// Returns the time when [`tick`](Self::tick) must be called next; `None` if no work is
     /// scheduled. Any event may change this time.
     pub fn next(&self) -> Option<Moment> {
-        // This runs after every event, so the loops over the kinds of work are unrolled: each kind
-        // belongs to the node or to a lane.
+        // Both loops visit all kinds of work, although each kind belongs either to the node or to
+        // the lanes: the compiler can unroll them and drop the other kinds. This matters, because
+        // the method runs after every event.
         let mut next = None;
         for work in &DueWork::ALL {
             next = earlier(next, self.first_of_node(*work));

@@ -166,10 +166,10 @@ pub(super) struct Entry<P> {
     /// otherwise. Until this time, the acquire may have run a second time and queued the member
     /// again.
     pub(super) answered: Option<Moment>,
-    /// True if, unnoticed by this node, the member may have been granted the lock in a batch, and
-    /// queued again after that hold expired. A late message may still report the old hold, so a
-    /// grant by message must be confirmed. A response cannot mislead like this, because its lease
-    /// is counted from the request.
+    /// True if a message about an old hold may still be in flight: the member may have been granted
+    /// the lock in a batch, and queued again after the hold expired, unnoticed here. A grant by
+    /// message must then be confirmed. A grant in a response need not be, because the lease is
+    /// counted from the request.
     pub(super) unheard: bool,
     /// When the server last reported a force-release of this member's hold, or when the member was
     /// last put back into the queue from a batch. Any message, and the response to a request from
@@ -273,10 +273,10 @@ impl<P: Mirror> Entry<P> {
         self.answered.is_some_and(|answered| sent < answered)
     }
 
-    /// Records a response that reports the member as waiting; its request was sent at `sent`. If
-    /// the previous such report is older than a claim, the lease of a lock that is handed off, then
-    /// a batch with this member may have been granted a hold that has expired since. A message
-    /// about that hold may still be in flight.
+    /// Records a response that reports the member as waiting, to a request sent at `sent`. If the
+    /// last such report is older than a claim, a batch with this member may have been granted the
+    /// lock meanwhile, and the claim may have expired. A message about that hold may still be in
+    /// flight.
     pub(super) fn found_waiting(&mut self, sent: Moment, now: Moment) {
         self.unheard |= lease::certain_until(self.anchor, lease::claim(&self.options)) <= now;
         self.anchor = self.anchor.max(sent);

@@ -95,9 +95,9 @@ impl<P: Mirror> Core<P> {
             };
             return self.granted(number, *token, *left_ms, source);
         }
-        // Batch members are removed here when their release is sent. If the response to this
-        // release reports a hold, the hold is newer than the release: a server that has taken over
-        // still had the member as a waiter.
+        // Batch members count as released from the send time of their release. A hold in the
+        // response to this release is newer: a server that has taken over still had the member in
+        // the queue. So count the response as sent just after the release.
         let is_release = matches!(ask.command, Command::Release { .. } | Command::Leave { .. });
         let sent = if is_release { ask.sent + Duration::from_micros(1) } else { ask.sent };
         if self.recent_releases.since(number, sent) {

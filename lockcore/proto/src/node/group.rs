@@ -3,15 +3,17 @@
 //!
 //! # Implementation notes
 //!
-//! - A due renewal takes along all renewals due within a hundredth of their lease, and a touch all
-//!   touches due within a fortieth of their period. So none is later than it would be alone.
+//! - A due renewal takes along all renewals due within a hundredth of their lease. A due touch
+//!   takes along all touches due within a fortieth of their period. So no request is sent later
+//!   than it would be alone.
 //! - Renewals sent together do not stay together: the next renewal is due earlier by a random time
 //!   for each hold, up to a thirtieth of the lease.
-//! - A script renews many locks, or parts of the same lock, at most 128 holds.
+//! - A script call renews exclusive holds of many locks, or shared holds of a single lock: at most
+//!   128 holds.
 //! - At most 64 locks with 256 members are touched at once.
-//! - Acquires for a lock due in the same tick form a command with at most 64 members, in attempt
-//!   order. An acquire with other options than the previous acquire begins a new command: so each
-//!   command follows the commands with earlier attempts. Up to four parts are acquired separately.
+//! - Acquires for a lock that are due in the same tick form a command of at most 64 members, in the
+//!   order of the attempts. An acquire with other options begins a new command. Up to four reads or
+//!   permits are acquired separately.
 //! - If a lock's key belongs to another program, only this lock gets that error.
 
 use std::collections::BTreeMap;
@@ -82,8 +84,8 @@ pub fn grouped(
     groups.into_iter().flat_map(few_parts_apart).collect()
 }
 
-/// Splits an acquire for up to four reads or permits into an acquire for each. The script does less
-/// work for a single member, so a few calls for one cost less than a call for several.
+/// Splits an acquire for up to four reads or permits into an acquire for each member. The script
+/// for a single member is so cheap that up to four calls cost less than one call for all.
 fn few_parts_apart(group: RequestGroup) -> Vec<RequestGroup> {
     const FEW: usize = 4;
     let [Ask { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] = &group[..]

@@ -49,8 +49,8 @@ impl<P: Mirror> Core<P> {
             State::Serving(_) => self.batch_renewed(number, ask.sent, left),
             State::Confirming { token, handed_over } => {
                 let (handed_over, mut later) = (*handed_over, None);
-                // The hold may have been granted later than the one being confirmed, so the token
-                // in the reply counts.
+                // The reply may describe a newer hold than the reported hold, so take the token
+                // from the reply.
                 let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
                     let too_soon = self.too_soon(ask.sent);
@@ -107,9 +107,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when to repeat a request that confirms a hold, if no time has passed since it was
-    /// sent, as with an in-memory store; `None` if it can be repeated at once. Without a pause, the
-    /// next request would have the same send time, and its response would be as doubtful.
+    /// Returns when a confirmation sent at `sent` may be repeated; `None` if at once. If no time
+    /// has passed, as with an in-memory store, a repeat would have the same send time, and the
+    /// response would prove no more.
     pub(super) fn too_soon(&self, sent: Moment) -> Option<Moment> {
         (sent == self.now).then(|| self.now + lines::MIN_DELAY)
     }

@@ -62,8 +62,9 @@ impl<P: Mirror> Core<P> {
         let members = self.batches.get(number).map_or(alone.as_slice(), |batch| &batch.members);
         let may_run_again = |of: &u64| self.table.get(*of).is_some_and(Entry::may_run_again);
         let leaving = |of: &u64| Leaving::new(member.renumbered(*of), may_run_again(of));
-        // The hold and the tombstones change in a single command, so an acquire copy finds either
-        // of them. If the server has not cut the batch yet, the other members have the hold.
+        // A leave ends the hold and stores the tombstones in a single command, so a late copy of an
+        // acquire finds the hold or a tombstone. After a cut, a release could also end the hold for
+        // the cut members, if the server does not know the cut yet. A leave does not.
         let is_cut = self.batches.get(number).is_some_and(|batch| batch.is_cut);
         let command = match is_cut || members.iter().any(may_run_again) {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },

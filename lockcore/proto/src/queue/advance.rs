@@ -127,8 +127,9 @@ impl QueueState {
         if !self.is_patient(call, member) {
             return Fate::Dropped;
         }
-        // This is checked whether the demand fits or not. A dead writer must not block the readers
-        // behind it, nor a dead permit the requests with a greater limit.
+        // Skip the member even if the demand does not fit. A writer of a disconnected node must not
+        // block the readers behind. A permit of a disconnected node must not block requests with a
+        // greater limit.
         if !Self::is_connected(call, member, connected) {
             return Fate::Skipped;
         }
@@ -229,9 +230,10 @@ impl QueueState {
             call.issue_for(batch.len());
             return self.close(member, batch, mark, ends_ms);
         }
-        // All shared holds have one token, so that a resource with a single stored token refuses
-        // any older holder, reads included. A previous server may have granted a lock whose token
-        // is unknown here. That token is not above the previous server's times.
+        // All shared holds have the same token, so that a resource with a single stored token
+        // refuses every older holder, reads included. A previous server may have granted a lock
+        // with an unknown token, at most `elsewhere_us`. So issue a new token unless the shared
+        // token is above this value.
         let shared = self.shared_token().filter(|token| token.get() > call.elsewhere_us);
         let token = shared.unwrap_or_else(|| call.issue());
         self.set_parts(self.used() + member.demand().weight(), Some(token));

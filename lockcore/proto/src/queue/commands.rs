@@ -48,8 +48,9 @@ impl QueueState {
         queue_limit: u32,
     ) -> Reply<Vec<Acquired>> {
         let mut asking = Asking::new(mode, queue_limit, members.len());
-        // The most frequent case reads only the lock key. If it does not exist, there is nothing
-        // else, unless another program has deleted it.
+        // The most frequent case: without a lock key, the lock is free and has neither waiters nor
+        // tombstones, so no other key is read. This fails only if another program has deleted the
+        // lock key.
         let is_free = self.lock_key.is_none();
         let mut rest = members;
         if let [first, others @ ..] = members
@@ -63,8 +64,8 @@ impl QueueState {
             }
         }
         if members.iter().all(|member| self.has_tombstone(member)) {
-            // An acquire of members with tombstones writes nothing, so shared holds are repaired
-            // only in a copy.
+            // All members have tombstones, so the acquire is refused and must write nothing. The
+            // reply needs the repaired state, so `look` runs on a copy.
             let mut mended = self.clone();
             mended.look(call);
             return mended.answer(call, vec![Acquired::Refused; members.len()]);
@@ -132,7 +133,8 @@ impl QueueState {
         if call.is_reported(member) {
             return Acquired::Granted;
         }
-        // The caller is behind all others, so nobody ahead can be granted the lock.
+        // No waiter is left ahead: the walk has granted the lock to each waiter, or has skipped or
+        // removed the waiter.
         let is_last = advanced == Advanced::End && self.queue.is_empty();
         if is_last && member.demand().fits(self.used()) {
             return self.grant_lease(call, member);
@@ -211,8 +213,8 @@ impl QueueState {
         if !member.keeps_newest() {
             return Some(Vec::new());
         }
-        // Within a node, the ids define the order. The score of a member that was queued again does
-        // not.
+        // Within a node, the higher id is newer. The score of a member that was queued again is
+        // misleading, so its id decides beside other nodes, too.
         let is_newer = |other: &Member| {
             let counts = member.asks_anew() || other.node() == member.node();
             counts && other.keeps_newest() && other.number() > member.number()
@@ -410,8 +412,8 @@ impl QueueState {
         let new = u64::from(weight.get());
         let whole = self.whole(now_ms).map(|(holder, ends_ms)| (holder.clone(), ends_ms));
         let ends_ms = match &whole {
-            // Once the served member has left the batch, the hold under this name belongs to the
-            // others.
+            // If the member `served` has left the batch, the hold belongs to the remaining members,
+            // and is not reduced, even if it is stored under the name of `member`.
             Some((holder, ends_ms))
                 if self.batch().is_empty() || self.batch().contains(&served) =>
             {
@@ -429,8 +431,8 @@ impl QueueState {
         let back: Vec<u64> = back.iter().copied().filter(is_back).collect();
         self.put_back(call, member, &back);
         if whole.is_some() && new < u64::from(ALL) {
-            // The hold gets a new token, so that a delayed write with the old token is refused once
-            // the members granted now have written.
+            // The new read gets a new token, shared with the reads granted below. Once a resource
+            // has stored this token, the resource refuses delayed writes with the old token.
             let token = call.issue();
             self.open();
             self.set_parts(new, Some(token));
@@ -438,7 +440,7 @@ impl QueueState {
             self.reduced.insert(member.clone(), new);
             call.keep(ends_ms);
         } else if whole.is_some() {
-            // The hold gets a new token, because the first one is not stored.
+            // The hold gets a new token, because the server stores no tokens of exclusive holds.
             call.issue();
         } else if new < self.weight(member) {
             let used = self.used().saturating_sub(self.weight(member) - new);
@@ -550,7 +552,8 @@ impl QueueState {
             self.put_aside(call, member, &batch);
         }
         for (node, mut numbers) in by_node(&forced) {
-            // A node that does not know of the batch yet knows only its members, so all are named.
+            // Name all members of the batch, not only the first: a node that has not heard of the
+            // batch yet only knows separate members.
             let others = batch.iter().filter(|number| !numbers.contains(number));
             numbers.extend(others.copied().collect::<Vec<_>>());
             call.messages.push(Message::Revoked { node, numbers });

@@ -45,8 +45,9 @@ pub enum Held {
     },
 }
 
-/// The flag in the lock key: which other keys a command must read. During an exclusive hold it is
-/// only raised, so the waiters or tombstones that it announces may be gone.
+/// The flag in the lock key: the other keys to be read by a command. During an exclusive hold, a
+/// command may change the flag only to a later variant. So the flag may announce waiters or
+/// tombstones that no longer exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
     /// No other key needs to be read.

@@ -46,8 +46,8 @@ impl<C: Call> Begin for Option<C> {
 pub struct TokenFloors {
     /// The token floor: new tokens are above this number.
     pub floor_us: u64,
-    /// The latest time or token from servers before this one; 0 if there were none. They may have
-    /// granted holds until then that are unknown here.
+    /// The latest time or token from previous servers; 0 without a previous server. Until this
+    /// time, a previous server may have granted holds unknown to this server.
     pub elsewhere_us: u64,
     /// The latest time or token from any server, the present server included.
     pub latest_us: u64,

@@ -63,7 +63,9 @@ pub const NUMBERS: [(&str, u64); 28] = [
     ("number_at", NUMBER_AT as u64),
     ("aside_ms", ASIDE_MS),
     ("positions", POSITIONS as u64),
-    // This many last decimal digits show whether the lowest bits of a member id are zero.
+    // The lowest `ROUND_BITS` bits of a member id are zero if its last `ROUND_BITS` decimal digits
+    // are divisible by 2^`ROUND_BITS`. Lua cannot test the whole id, because it is too large for an
+    // exact double.
     ("round_bits", ROUND_BITS as u64),
     ("round_ms", ROUND_MS),
     ("rounds", 1 << ROUND_BITS),

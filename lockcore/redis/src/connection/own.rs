@@ -436,15 +436,15 @@ impl<S: AsyncRead> Reader<S> {
             }
         }
         let answers = self.answered.len();
-        // Several replies wake several tasks. They send their next requests before the reader
-        // writes for all.
+        // Several replies wake several tasks, and each may send a request. The reader then writes
+        // all these requests in a single write.
         state.reader_comes |= answers > 1;
         drop(state);
         for (recipient, value) in self.answered.drain(..) {
             recipient.take(checked(value));
         }
         decoded?;
-        // A server that refuses this client sends the error before any request.
+        // An error without a request is the reason why the server refuses this client.
         match self.last_words.take_if(|_| is_unasked) {
             Some(words) => Err(failure::ended(&words)),
             None if is_unasked => Err(failure::unasked()),

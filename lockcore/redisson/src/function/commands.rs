@@ -41,8 +41,8 @@ impl LockState {
         self.end_endless_hold(member, call.now_ms());
         self.drop_leftovers();
         let party = Party::from(member);
-        // A foreign waiter that stopped the walk for a member of this command also stops it for the
-        // next member.
+        // The queue is walked only once per command: if a JVM thread is next, it is also next for
+        // the other members.
         if self.hold.is_none() && !std::mem::replace(has_walked, true) {
             // The member is behind all waiters, none of which could take the lock.
             if self.advance(call) == AdvanceOutcome::End {

@@ -18,7 +18,7 @@ impl LockState {
             Command::Confirm { member } => {
                 Answer::Renewed(self.renew(call, std::slice::from_ref(member)))
             }
-            // A lock has no parts to release.
+            // This layout has no shared holds, so no hold can be reduced.
             Command::Reduce { .. } => Answer::Renewed(self.reply(call, vec![Renewed::NotHeld])),
             Command::Touch { members } => Answer::Touched(self.touch(call, members)),
             Command::Leave { leaving } => Answer::Left(self.leave(call, leaving)),

@@ -15,8 +15,8 @@
 //! - The release does the same as the script for a lock without waiters: a lock key that stores
 //!   only the member has no flag for a queue. If the lock key stores anything else, the release
 //!   changes nothing, and the script runs.
-//! - Only the last response is read. If it is not a transaction's response, another response went
-//!   missing; it is never read as a script's response.
+//! - Of the five responses, only the response to `EXEC` is read. If another response arrives in
+//!   this place, an earlier response went missing, and the request fails.
 
 use client::{Compare, Packed, failure};
 use proto::Answer;
@@ -83,7 +83,8 @@ pub(super) fn acquired(
         },
         Ok(Ok(_)) => Err(Err(nonsense())),
         Ok(Err(error)) if error.code() == Some("EXECABORT") => Ok(FreeAcquire::not_served(false)),
-        // The error is in the transaction's list, or from a server that refused only `MULTI`.
+        // The member may hold the lock: a command within the transaction failed, or the server
+        // refused only `MULTI`, and ran the other commands separately.
         Ok(Err(error)) if is_refusal(&error) => Ok(FreeAcquire::not_served(true)),
         response => Err(response),
     }

@@ -9,9 +9,9 @@
 //! are each time received from a previous server, and a time received from the present server if it
 //! is at least a second above the token floor.
 //!
-//! A read shares a token issued earlier. So the scripts also receive the latest token or time seen
-//! on previous servers (`elsewhere`), and share a token only if it is greater: a lower token may be
-//! below the token of a lock lost by the failover.
+//! A read may share the token of an earlier read. But a previous server may have granted a lock
+//! with a greater token, and the failover may have lost this lock. So a script shares a token only
+//! if it is above everything seen on previous servers (`elsewhere`).
 //!
 //! A clock may have been wrong by years. So a time is discarded if two later replies in a row are
 //! more than a day behind it. A token more than a day ahead of all clocks is ignored, because only

@@ -67,7 +67,8 @@ impl Known {
             }
             return Ok(self.newest.insert(found.clone()).clone());
         };
-        // Sentinels may be re-created any number of times while the primary stays.
+        // Accept a newer configuration. Also accept an older configuration with the same primary,
+        // because recreated sentinels number configurations from zero.
         if found.epoch > newest.epoch || found.is_at(newest) {
             self.behind = None;
             let epoch = found.epoch.max(newest.epoch);
