@@ -92,12 +92,12 @@ impl DriverState {
     /// Passes the states of the store's two connections, for commands and for messages, to the core
     /// if they have changed. Called before each event, so that the core decides nothing by an old
     /// state.
-    fn follow(&mut self, store: &dyn Store) {
+    fn sync_links(&mut self, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
         if has_changed(&self.commands) || has_changed(&self.subscription) {
             let commands = self.commands.borrow_and_update().clone();
             let subscription = self.subscription.borrow_and_update().clone();
-            self.follow_store(store);
+            self.sync_store(store);
             // Read after the state: a server is counted before the connection is up.
             if std::mem::replace(&mut self.servers, store.servers()) != self.servers {
                 self.core.moved();
@@ -109,7 +109,7 @@ impl DriverState {
     /// Passes to the core whether the store can acquire a free lock by plain Redis commands instead
     /// of a script (the fast path), and the lane of each Redis Cluster slot. A lane is the core's
     /// record of the requests and timers for one server.
-    fn follow_store(&mut self, store: &dyn Store) {
+    fn sync_store(&mut self, store: &dyn Store) {
         self.core.set_fast_path(store.has_fast_path());
         if let Some(lanes) = store.lanes().filter(|lanes| self.lanes.as_ref() != Some(lanes)) {
             self.core.set_lanes(Arc::clone(&lanes));
@@ -163,7 +163,7 @@ impl Driver {
             armed: None,
             is_abandoned: false,
         };
-        table.follow_store(&*store);
+        table.sync_store(&*store);
         let classes = Classes::new(&settings.class);
         begin_class(&classes.unnamed());
         Self {
@@ -192,7 +192,7 @@ impl Driver {
     pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
         let mut table = self.table();
         table.core.event(self.clock.look());
-        table.follow(&*self.store);
+        table.sync_links(&*self.store);
         let value = event(&mut table.core);
         let effects = table.core.drain();
         let is_late = table.is_late();
@@ -247,7 +247,7 @@ impl Driver {
         let mut table = self.table();
         let now = self.clock.look();
         table.core.event(now);
-        table.follow(&*self.store);
+        table.sync_links(&*self.store);
         let is_more = table.core.tick();
         let mut effects = table.core.drain();
         let latest = now + longest;

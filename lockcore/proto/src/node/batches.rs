@@ -473,7 +473,7 @@ impl<P: Mirror> Core<P> {
             Some((lease.clone(), entry.lock.clone()))
         });
         let Some((lease, lock)) = extended.flatten() else { return };
-        self.follow(first, &lease);
+        self.extend_served_lease(first, &lease);
         self.push(Effect::Observe(Note::Renewed { lock }));
         self.prove(first, Ok(Released::Released), sent);
         let Some(batch) = self.batches.get(first) else { return };
@@ -490,11 +490,11 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Extends the lease of the member whose turn it is, after the batch's hold `hold` was renewed.
-    fn follow(&mut self, first: u64, hold: &Lease) {
+    fn extend_served_lease(&mut self, first: u64, hold: &Lease) {
         let Some(served) = self.batches.get(first).and_then(|batch| batch.served) else { return };
         self.table.change(served, |entry| {
             if let State::Offered(lease) | State::Held(lease) = &mut entry.state {
-                lease.follow(hold);
+                lease.copy_deadline(hold);
             }
         });
     }
@@ -509,7 +509,7 @@ impl<P: Mirror> Core<P> {
             Some((lease.clone(), entry.lock.clone()))
         });
         let Some((lease, lock)) = retried.flatten() else { return };
-        self.follow(first, &lease);
+        self.extend_served_lease(first, &lease);
         self.push(Effect::Observe(Note::RenewalFailed { lock, error: error.clone() }));
         self.prove(first, Err(error), now);
     }

@@ -111,14 +111,14 @@ impl Lease {
     }
 
     /// Creates the lease of a batch member from `self`, the lease of the batch hold. It is extended
-    /// only together with the hold, by [`follow`](Self::follow).
+    /// only together with the hold, by [`copy_deadline`](Self::copy_deadline).
     pub(super) fn of_member(&self, token: FencingToken, now: Moment) -> Self {
         Self { token, since: now, renew_at: None, ..self.clone() }
     }
 
     /// Copies the deadline of the batch hold `hold` to the lease of a batch member, after a
     /// renewal.
-    pub(super) fn follow(&mut self, hold: &Self) {
+    pub(super) fn copy_deadline(&mut self, hold: &Self) {
         self.deadline = self.deadline.max(hold.deadline);
         self.asked = hold.asked;
         self.is_answered = hold.is_answered;
