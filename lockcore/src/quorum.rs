@@ -160,9 +160,9 @@ impl Primaries {
         let view = View::new(list.len(), list.len() / 2 + 1 + terms.spare);
         let view = Arc::new(watch::Sender::new(view));
         let quarantine = terms.quarantine();
-        let follow =
-            |(at, primary)| Primary::follow(at, primary, quarantine, Arc::clone(&view), runtime);
-        let members = (0..).zip(list).map(follow).collect();
+        let start =
+            |(at, primary)| Primary::watch(at, primary, quarantine, Arc::clone(&view), runtime);
+        let members = (0..).zip(list).map(start).collect();
         let runtime = runtime.clone();
         let refusals = RefusalPace::default();
         let leads = watch::Sender::default();
@@ -228,7 +228,7 @@ impl Primaries {
 
     /// Makes the primary at index `at` the lead of this lock, and notifies the waiting acquisitions
     /// if the lead has changed.
-    fn follow_lead(&self, lock: &LockName, at: usize) {
+    fn set_lead(&self, lock: &LockName, at: usize) {
         self.leads.send_if_modified(|leads| {
             if leads.len() >= MOST_LEADS {
                 leads.clear();
@@ -240,7 +240,7 @@ impl Primaries {
     /// Removes the lead of this lock if it is the primary at index `at`, so that requests queue at
     /// the lowest reachable primary first again. Called if the lock was free at that primary, or if
     /// a request there failed.
-    fn follow_no_lead(&self, lock: &LockName, at: usize) {
+    fn clear_lead(&self, lock: &LockName, at: usize) {
         self.leads
             .send_if_modified(|leads| leads.get(lock) == Some(&at) && leads.remove(lock).is_some());
     }

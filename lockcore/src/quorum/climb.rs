@@ -297,7 +297,7 @@ impl Climbing {
                     if self.positions.borrow().is_none() {
                         // Granted without a wait: there is no crowd, so this primary is no longer
                         // the lead.
-                        primaries.follow_no_lead(&lock, at);
+                        primaries.clear_lead(&lock, at);
                     }
                     self.take(at, step);
                     return Ok(true);
@@ -306,7 +306,7 @@ impl Climbing {
                 Event::Failed(at, failure) => {
                     // Remove the lead, or this request would queue at the failed primary again at
                     // once.
-                    primaries.follow_no_lead(&lock, at);
+                    primaries.clear_lead(&lock, at);
                     self.pass(at, failure, true)?;
                 }
                 Event::Changed => {
@@ -370,7 +370,7 @@ impl Climbing {
             }
             let ahead = self.queued[at].as_ref().and_then(Place::ahead);
             if at > lowest && ahead.is_some_and(|ahead| self.is_crowd(ahead)) {
-                primaries.follow_lead(&self.ascent.request.lock, at);
+                primaries.set_lead(&self.ascent.request.lock, at);
             }
             // If a grant at a lower primary has ended the wait early, this primary does not count
             // as tried: the search starts again above the lower primary.

@@ -46,7 +46,7 @@ pub(crate) type Connect =
 #[derive(Debug)]
 pub(crate) struct Primary {
     shared: Arc<SharedPrimary>,
-    _following: AbortOnDropHandle<()>,
+    _watching: AbortOnDropHandle<()>,
 }
 
 struct SharedPrimary {
@@ -94,7 +94,7 @@ impl Step {
 impl Primary {
     /// Starts to watch the primary at index `at`: a task on `runtime` connects to it, and sets the
     /// server number in `view` while it is reachable and counts.
-    pub(crate) fn follow(
+    pub(crate) fn watch(
         at: usize,
         (connected, connect): (Option<Connected>, Connect),
         quarantine: Duration,
@@ -108,8 +108,8 @@ impl Primary {
         let server = connected.and_then(|connected| shared.begin(connected));
         // Created here, and not in the first poll: the runtime may drop the task before polling it.
         let end = RuntimeEnd(Arc::clone(&shared));
-        let following = runtime.spawn(async move { end.0.run(connect, server).await });
-        Self { shared, _following: AbortOnDropHandle::new(following) }
+        let watching = runtime.spawn(async move { end.0.run(connect, server).await });
+        Self { shared, _watching: AbortOnDropHandle::new(watching) }
     }
 
     /// Returns the node, or `None` before the first connection.

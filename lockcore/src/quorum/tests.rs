@@ -185,7 +185,7 @@ async fn a_lead_that_refuses_is_asked_once_and_others_are_waited_for() {
     let mut network = Network::new(3, 24);
     let process = network.start();
     let locks = network.locks(process);
-    locks.backend.primaries().follow_lead(&"k".into(), 1);
+    locks.backend.primaries().set_lead(&"k".into(), 1);
     network.fill(process, 1);
     let stranger = Locks::builder().on_memory(&network.primaries[0]).expect("options");
     let busy = stranger.lock("k").await.expect("free");

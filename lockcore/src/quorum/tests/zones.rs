@@ -76,7 +76,7 @@ struct Load {
 }
 
 /// Runs the load of these zones on one lock; each zone has two processes. Returns the results by
-/// zone, and true if any process follows a lead.
+/// zone, and true if any process has a lead.
 fn run(n: usize, zones: &[Zone], load: Load, seed: u64) -> (Vec<Served>, bool) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
