@@ -30,7 +30,7 @@ use sentinel::SentinelClients;
 
 /// Pause between two lookups of the current primary at the sentinels, by which a failover is
 /// noticed.
-const FOLLOW: Duration = Duration::from_secs(2);
+const LOOKUP_PERIOD: Duration = Duration::from_secs(2);
 /// Idle time after which the kernel begins to check whether the peer is alive (TCP keepalive).
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Time after which the kernel closes a connection whose peer does not acknowledge data.
@@ -178,7 +178,7 @@ impl Connector {
             return std::future::pending().await;
         };
         loop {
-            tokio::time::sleep(FOLLOW).await;
+            tokio::time::sleep(LOOKUP_PERIOD).await;
             if let Some(primary) = sentinels.moved().await {
                 return primary.to_string();
             }

@@ -525,7 +525,7 @@ async fn supervise(shared: Arc<SharedLink>) {
     };
     tokio::select! {
         () = work => {}
-        () = follow(&shared) => {}
+        () = replace_on_failover(&shared) => {}
         () = shared.closed.cancelled() => {}
     }
     shared.current().connection = None;
@@ -535,7 +535,7 @@ async fn supervise(shared: Arc<SharedLink>) {
 /// Replaces the connection whenever the sentinels name another primary. The old primary may still
 /// reply although it is cut off from all replicas, and its replies are not valid for the new
 /// primary.
-async fn follow(shared: &SharedLink) {
+async fn replace_on_failover(shared: &SharedLink) {
     loop {
         let place = shared.connector.moved().await;
         let generation = shared.current().generation;

@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::following::follow;
+use self::following::refresh_topology;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
 use super::in_flight::InFlight;
@@ -107,7 +107,7 @@ impl ClusterStore {
         }
         // The first topology is not a move.
         shared.has_moved.store(false, Ordering::Release);
-        tokio::spawn(follow(Arc::clone(shared)));
+        tokio::spawn(refresh_topology(Arc::clone(shared)));
         Ok(store)
     }
 

@@ -34,10 +34,10 @@ use crate::types::error::LockError;
 use crate::types::key::LockKey;
 
 /// Time between two topology queries while all primaries respond.
-const FOLLOW: Duration = Duration::from_secs(2);
+const REFRESH_PERIOD: Duration = Duration::from_secs(2);
 /// Time between two topology queries while a primary does not respond. The primary may be replaced
 /// at any moment.
-const FOLLOW_FAULT: Duration = Duration::from_millis(250);
+const FAULT_REFRESH_PERIOD: Duration = Duration::from_millis(250);
 /// Shortest time between two topology queries.
 const LEAST: Duration = Duration::from_millis(100);
 /// How long a server may take to return the topology before another server is queried. A slower
@@ -276,11 +276,11 @@ impl Shared {
 }
 
 /// Refreshes the topology until the store is closed.
-pub(super) async fn follow(shared: Arc<Shared>) {
+pub(super) async fn refresh_topology(shared: Arc<Shared>) {
     let work = async {
         for turn in 0.. {
             let are_well = shared.slots().serving().all(|shard| shard.answers());
-            let pause = if are_well { FOLLOW } else { FOLLOW_FAULT };
+            let pause = if are_well { REFRESH_PERIOD } else { FAULT_REFRESH_PERIOD };
             let _ = tokio::time::timeout(pause, shared.outdated.notified()).await;
             shared.look(turn).await;
             tokio::time::sleep(LEAST).await;
