@@ -28,10 +28,10 @@ pub(crate) async fn until(at: Option<Instant>) {
 pub(crate) struct Clock {
     began: Instant,
     /// Total time for which the machine was suspended since the clock was created, in µs, as last
-    /// measured by `look`.
+    /// measured by `refreshed_now`.
     suspended: AtomicU64,
     boot: boot::BootClock,
-    /// For tests: a simulated suspension that the next call of `look` adds, in µs.
+    /// For tests: a simulated suspension that the next call of `refreshed_now` adds, in µs.
     #[cfg(test)]
     unseen: AtomicU64,
 }
@@ -57,7 +57,7 @@ impl Clock {
 
     /// Checks whether the machine was suspended, and returns the current moment. Every decision
     /// whether something has expired uses this.
-    pub(crate) fn look(&self) -> Moment {
+    pub(crate) fn refreshed_now(&self) -> Moment {
         self.suspended.fetch_max(self.boot.ahead_us(), Ordering::Relaxed);
         #[cfg(test)]
         self.suspended.fetch_add(self.unseen.swap(0, Ordering::Relaxed), Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Clock {
         self.began + moment.before(suspended).since(Moment::default()).min(FAR)
     }
 
-    /// For tests: simulates a suspension, which the next call of `look` notices.
+    /// For tests: simulates a suspension, which the next call of `refreshed_now` notices.
     #[cfg(test)]
     pub(crate) fn suspend(&self, time: Duration) {
         self.unseen.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
@@ -137,10 +137,10 @@ mod tests {
     async fn the_clock_follows_a_paused_one_and_adds_suspensions() {
         let clock = Clock::new();
         tokio::time::advance(Duration::from_secs(3)).await;
-        let before = clock.look();
+        let before = clock.refreshed_now();
         assert_eq!(before.since(Moment::default()).as_secs(), 3);
         clock.suspend(Duration::from_secs(40));
-        assert_eq!(clock.look().since(before), Duration::from_secs(40));
+        assert_eq!(clock.refreshed_now().since(before), Duration::from_secs(40));
         assert_eq!(clock.instant(clock.now()), Instant::now());
     }
 }

@@ -191,7 +191,7 @@ impl Driver {
     /// may have expired meanwhile.
     pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
         let mut table = self.table();
-        table.core.event(self.clock.look());
+        table.core.event(self.clock.refreshed_now());
         table.sync_links(&*self.store);
         let value = event(&mut table.core);
         let effects = table.core.drain();
@@ -245,7 +245,7 @@ impl Driver {
         was_woken: bool,
     ) -> (bool, Option<Moment>) {
         let mut table = self.table();
-        let now = self.clock.look();
+        let now = self.clock.refreshed_now();
         table.core.event(now);
         table.sync_links(&*self.store);
         let is_more = table.core.tick();

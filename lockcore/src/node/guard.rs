@@ -107,7 +107,7 @@ impl NodeGuard {
 
     pub(crate) fn is_lost(&self) -> bool {
         let hold = self.hold();
-        hold.shared.is_lost(hold.node.clock.look())
+        hold.shared.is_lost(hold.node.clock.refreshed_now())
     }
 
     /// Returns the cancellation token that is cancelled once the node knows that the hold is lost.
@@ -129,7 +129,7 @@ impl NodeGuard {
     pub(crate) fn deadline(&self) -> Instant {
         let hold = self.hold();
         // Otherwise the deadline of an expired lease would be in the future after a suspension.
-        hold.node.clock.look();
+        hold.node.clock.refreshed_now();
         hold.node.clock.instant(hold.shared.until())
     }
 

@@ -93,7 +93,7 @@ impl Iterator for Activities {
     fn next(&mut self) -> Option<Activity> {
         while self.part.is_empty() {
             let node = &self.node;
-            let now = node.clock.look();
+            let now = node.clock.refreshed_now();
             let is_redacted = node.settings.redact_names;
             let part = &mut self.part;
             let show = |seen: node::Activity<'_, HoldCell>| {
@@ -161,7 +161,7 @@ impl Locks {
 
 impl Driver {
     pub(crate) fn status_by_class(&self) -> Vec<ClassStatus> {
-        let now = self.clock.look();
+        let now = self.clock.refreshed_now();
         let mut classes: BTreeMap<Arc<str>, ClassStatus> = BTreeMap::new();
         let mut from = Some(0);
         while let Some(start) = from {
