@@ -30,7 +30,7 @@ impl Driver {
         let deadline = later(Instant::now(), timeout);
         // Requests in flight, or sent just before the deadline, still have a full request timeout.
         let end = later(deadline, self.settings.request_timeout);
-        let failed_before = self.look(Core::counts).failed;
+        let failed_before = self.read(Core::counts).failed;
         self.with(|core| core.close());
         // Leave the queues first: otherwise a released lock would be granted to a waiter of this
         // node before the waiter leaves.
@@ -41,7 +41,7 @@ impl Driver {
         let holds =
             self.for_all(|core, from| core.take_holds(from, "the node was shut down")).await;
         self.until(end, |counts| counts.given_back == 0).await;
-        let counts = self.look(Core::counts);
+        let counts = self.read(Core::counts);
         let unanswered = counts.attempts + counts.given_back;
         if unanswered == 0 {
             self.store.close();
@@ -78,7 +78,7 @@ impl Driver {
             let progress = self.progress.notified();
             tokio::pin!(progress);
             progress.as_mut().enable();
-            if is_so(self.look(Core::counts)) {
+            if is_so(self.read(Core::counts)) {
                 return;
             }
             if tokio::time::timeout_at(end, progress).await.is_err() {

@@ -259,7 +259,7 @@ impl RunningAttempt {
         let span = node.observer.acquiring(&lock, cell);
         let in_span = span.clone().entered();
         if let Some(outage) = store_wait.outage(node, &lock, request.mode)
-            && !node.look(Core::is_closed)
+            && !node.read(Core::is_closed)
         {
             let error = node.error(outage);
             node.observer.note(&refused(&lock, cell, &error));
@@ -302,7 +302,7 @@ impl RunningAttempt {
         let next = later(now, longest);
         let is_queued = self.cell.position().is_some();
         self.store_wait.look_at = match is_queued {
-            false => match node.look(|core| core.awaits_store(self.attempt)) {
+            false => match node.read(|core| core.awaits_store(self.attempt)) {
                 Some(since) => {
                     let end = later(node.clock.instant(since), longest);
                     if end <= now {
@@ -488,7 +488,7 @@ impl Attempt {
         let budget = ready!(poll_proceed(cx));
         // Right after the request there is no outcome yet. Reading the core shows this at less cost
         // than an event.
-        let is_asking = has_just_asked && this.node.look(|core| core.is_asking(attempt));
+        let is_asking = has_just_asked && this.node.read(|core| core.is_asking(attempt));
         let outcome = match is_asking {
             true => Outcome::Waits,
             false => this.node.with(|core| core.take(attempt)),

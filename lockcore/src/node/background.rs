@@ -92,7 +92,7 @@ async fn work(driver: Arc<Driver>, mut links: Links, mut running: RunningNode) {
         if driver.is_over() {
             break;
         }
-        recording.look(&driver);
+        recording.record_if_due(&driver);
         let next = [next, running.sample()].into_iter().flatten().min();
         tokio::select! {
             () = driver.wake.notified() => was_woken = true,

@@ -122,7 +122,7 @@ impl Driver {
             return Err(self.closed());
         }
         let sent = self.clock.now();
-        let ask = self.look(|core| core.aside(lock, command, sent));
+        let ask = self.read(|core| core.aside(lock, command, sent));
         TimedRequest::ask(self, ask).await
     }
 

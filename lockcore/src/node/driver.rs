@@ -284,7 +284,7 @@ impl Driver {
 
     /// Returns the node's connection states and numbers of attempts and holds.
     pub(crate) fn status(&self) -> Status {
-        let counts = self.look(Core::counts);
+        let counts = self.read(Core::counts);
         Status {
             commands: Connection::of(&self.store.commands()),
             subscription: Connection::of(&self.store.subscription()),
@@ -298,7 +298,7 @@ impl Driver {
 
     /// Calls `at` with the core, the node's state machine, and returns the result. Only for reads:
     /// a change needs [`with`](Self::with), because its effects have to run.
-    pub(crate) fn look<T>(&self, at: impl FnOnce(&Core<HoldCell>) -> T) -> T {
+    pub(crate) fn read<T>(&self, at: impl FnOnce(&Core<HoldCell>) -> T) -> T {
         at(&self.table().core)
     }
 
@@ -355,7 +355,7 @@ impl Driver {
         let command = Command::Inspect { from: u32::MAX, most: MOST_NAMED };
         let (lock, sent) = (lock.clone(), self.clock.now());
         let driver = Arc::clone(self);
-        let ask = self.look(|core| core.aside(lock, command, sent));
+        let ask = self.read(|core| core.aside(lock, command, sent));
         self.send_then(ask, move |answer| driver.observer.held_by(&wait, answer));
     }
 
@@ -441,7 +441,7 @@ impl Driver {
 
     /// Returns when a request of this node last succeeded.
     pub(crate) fn last_success(&self) -> Instant {
-        self.clock.instant(self.look(Core::last_success))
+        self.clock.instant(self.read(Core::last_success))
     }
 }
 
@@ -507,7 +507,7 @@ impl Listener for Inbox {
         // First, so that the granted caller's next command has a token floor above this
         // token.
         if let Some(token) = event.last_token()
-            && let Some(lock) = driver.look(|core| core.lock_of(&event).cloned())
+            && let Some(lock) = driver.read(|core| core.lock_of(&event).cloned())
         {
             driver.store.note_token(&lock, token);
         }

@@ -36,9 +36,9 @@ impl ProcessRecording {
 
     /// Records the node's process if the moment for the next recording has come, and the node holds
     /// a lock or waits for one. Called by the background task each time it wakes.
-    pub(super) fn look(&mut self, driver: &Driver) {
+    pub(super) fn record_if_due(&mut self, driver: &Driver) {
         let now = driver.clock.now();
-        if now < self.0 || !driver.look(is_in_use) {
+        if now < self.0 || !driver.read(is_in_use) {
             return;
         }
         self.0 = now + EVERY;

@@ -109,7 +109,7 @@ impl Iterator for Activities {
                 });
             };
             let from = self.from?;
-            self.from = node.look(|core| core.each_from(from, show));
+            self.from = node.read(|core| core.each_from(from, show));
         }
         self.part.pop_front()
     }
@@ -165,7 +165,7 @@ impl Driver {
         let mut classes: BTreeMap<Arc<str>, ClassStatus> = BTreeMap::new();
         let mut from = Some(0);
         while let Some(start) = from {
-            from = self.look(|core| {
+            from = self.read(|core| {
                 core.each_from(start, |seen| {
                     let class = seen.mirror.class_label();
                     let status = classes.entry(class).or_insert_with_key(|class| ClassStatus {

@@ -68,8 +68,8 @@ impl Gauges {
         for class in before.difference(&self.classes) {
             set_class(driver, class, [0, 0], [0.0, 0.0]);
         }
-        let releasing = driver.look(Core::counts).given_back;
-        let round_trip = driver.look(Core::round_trip).as_secs_f64();
+        let releasing = driver.read(Core::counts).given_back;
+        let round_trip = driver.read(Core::round_trip).as_secs_f64();
         gauge!("lockcore_round_trip_seconds", labels(driver, None)).set(round_trip);
         let links = [driver.store.commands(), driver.store.subscription()];
         set_node(driver, releasing, links.map(|link| Connection::of(&link) == Connection::Up));
