@@ -222,9 +222,9 @@ impl RedisStore {
 
     /// Reads the identity record of a quorum primary. Fails if the record belongs to another list
     /// of primaries. Does nothing if the server is not a quorum primary.
-    pub(crate) async fn look(&self) -> Result<(), LockError> {
+    pub(crate) async fn check_identity(&self) -> Result<(), LockError> {
         let Some(mark) = &self.mark else { return Ok(()) };
-        mark.look(&self.server.link).await.map_err(|error| self.error(error))
+        mark.check_identity(&self.server.link).await.map_err(|error| self.error(error))
     }
 
     /// Returns how a quorum primary has been used so far. Fails if the server has an identity

@@ -158,7 +158,7 @@ mod on_redis {
         async fn open(&self) -> Result<(RedisStore, Inbox), LockError> {
             let inbox = Inbox::default();
             let store = self.store(&inbox).await?;
-            store.look().await?;
+            store.check_identity().await?;
             Ok((store, inbox))
         }
 

@@ -61,7 +61,7 @@ impl MemoryNode {
         (lock, command): (&LockName, &Command),
     ) -> Result<Answer, StoreError> {
         if self.seen.is_some() && matches!(command, Command::Acquire { .. }) {
-            self.look(state);
+            self.detect_data_loss(state);
             if self.epoch_us.load(Ordering::Acquire) == OVER {
                 let text = "the store was emptied";
                 return Err(StoreError::refused(LockErrorKind::Unavailable, text));
@@ -100,7 +100,7 @@ impl MemoryNode {
 
     /// Checks whether the store has lost its data since the known epoch began. If so, the epoch has
     /// ended, and the store counts as another server from now on.
-    fn look(&self, state: &MemoryState) {
+    fn detect_data_loss(&self, state: &MemoryState) {
         let known = self.epoch_us.load(Ordering::Acquire);
         if ![state.emptied_us, OVER].contains(&known) {
             self.epoch_us.store(OVER, Ordering::Release);
@@ -155,7 +155,7 @@ impl Store for MemoryNode {
             self.looked_us.fetch_max(now_us, Ordering::AcqRel);
             let since_us = state.emptied_us.max(state.restarted_us);
             let age = if since_us == 0 { u64::MAX } else { now_us.saturating_sub(since_us) };
-            self.look(state);
+            self.detect_data_loss(state);
             self.epoch_us.store(state.emptied_us, Ordering::Release);
             let server = state.restarts + self.epochs.load(Ordering::Acquire);
             Ok(Standing { server, age: Duration::from_micros(age) })

@@ -144,7 +144,7 @@ impl Mark {
 
     /// Reads the record without writing a missing record. Fails if the record belongs to another
     /// list.
-    pub(crate) async fn look(&self, link: &CommandLink) -> Result<(), StoreError> {
+    pub(crate) async fn check_identity(&self, link: &CommandLink) -> Result<(), StoreError> {
         match self.read_or_write(link, "").await? {
             Some(text) => self.found(&text).map(drop),
             None => {

@@ -214,7 +214,7 @@ impl Shared {
     }
 
     /// Queries the topology, opens shards for new primaries, and closes replaced shards.
-    async fn look(self: &Arc<Self>, turn: usize) {
+    async fn refresh(self: &Arc<Self>, turn: usize) {
         let primaries = match self.ask(turn).await {
             Ok(primaries) => primaries,
             Err(error) => {
@@ -282,7 +282,7 @@ pub(super) async fn refresh_topology(shared: Arc<Shared>) {
             let are_well = shared.slots().serving().all(|shard| shard.answers());
             let pause = if are_well { REFRESH_PERIOD } else { FAULT_REFRESH_PERIOD };
             let _ = tokio::time::timeout(pause, shared.outdated.notified()).await;
-            shared.look(turn).await;
+            shared.refresh(turn).await;
             tokio::time::sleep(LEAST).await;
         }
     };
