@@ -46,7 +46,7 @@ use crate::task::{Begin, answer_to};
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Interval at which the link checks whether the connection was closed.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_PERIOD: Duration = Duration::from_millis(100);
 
 /// Lifetime after which a connection that breaks is replaced without a pause. If it breaks sooner,
 /// the server may close connections or refuse all writes, so there is a pause first.
@@ -514,7 +514,8 @@ async fn supervise(shared: Arc<SharedLink>) {
             if shared.current().connection.is_none() {
                 replace(&shared, &mut pace).await;
             }
-            let suspicion = tokio::time::timeout(LOOK, shared.suspicion.notified()).await.is_ok();
+            let suspicion =
+                tokio::time::timeout(CHECK_PERIOD, shared.suspicion.notified()).await.is_ok();
             let silent = shared.current().last_success.elapsed() >= HEARTBEAT;
             if suspicion || silent {
                 CommandLink(Arc::clone(&shared)).check().await;
