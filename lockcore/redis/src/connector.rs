@@ -211,7 +211,7 @@ impl Connector {
             ServerSource::Sentinels(sentinels) => {
                 let primary = sentinels.locate(attempt).await?;
                 let opened = self.at_primary(sentinels, &primary, timeout, attempt).await?;
-                sentinels.settle(primary)?;
+                sentinels.set_current(primary)?;
                 Ok(opened)
             }
         }

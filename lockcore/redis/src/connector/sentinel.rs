@@ -1,11 +1,11 @@
-//! Finds the primary's address by asking the sentinels.
+//! Requests the primary's address from the sentinels.
 //!
 //! # Implementation notes
 //!
 //! redis-rs has a client for this. It trusts the first sentinel that replies, even though an
 //! isolated sentinel still names the old primary; it opens a connection to the primary for each
 //! lookup; and it checks the role with a command for which users otherwise need no right. Here all
-//! sentinels are asked concurrently, and the newest configuration wins, also against all later
+//! sentinels are queried concurrently, and the newest configuration wins, also against all later
 //! replies: see [`known`]. The role comes with HELLO on the connection that is opened anyway.
 
 mod known;
@@ -35,10 +35,10 @@ use crate::tls::{self, Tls, is_tls};
 /// How long a lookup waits for the remaining sentinels after a majority has replied, or after a
 /// reply with a newer configuration than the known one. A slower sentinel may know an even newer
 /// configuration.
-const SETTLE: Duration = Duration::from_millis(200);
+const STRAGGLER_WAIT: Duration = Duration::from_millis(200);
 /// Timeout of each request to a sentinel, and of a whole lookup once a primary is known. Also the
 /// pause between two lookups while a connection to the primary is being opened.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The sentinels of a primary, the connections to them, and the newest configuration that they have
 /// reported.
@@ -156,7 +156,7 @@ impl SentinelClients {
     ///
     /// # Errors
     /// Another lookup has returned a newer configuration since the primary was found.
-    pub(super) fn settle(&self, primary: Primary) -> Result<(), ClientError> {
+    pub(super) fn set_current(&self, primary: Primary) -> Result<(), ClientError> {
         self.check(&primary)?;
         self.current.send_replace(Some(primary));
         Ok(())
@@ -204,8 +204,8 @@ impl SentinelClients {
     /// attempt could take long.
     pub(super) async fn another_than(&self, primary: &Primary) -> ClientError {
         loop {
-            tokio::time::sleep(LOOK).await;
-            if let Ok(found) = self.look(LOOK).await
+            tokio::time::sleep(LOOKUP_TIMEOUT).await;
+            if let Ok(found) = self.query_all(LOOKUP_TIMEOUT).await
                 && !found.is_at(primary)
             {
                 let detail = format!("the sentinels name another primary than {primary}: {found}");
@@ -218,7 +218,7 @@ impl SentinelClients {
     /// otherwise, also if there is no current primary or the sentinels do not reply.
     pub(super) async fn moved(&self) -> Option<Primary> {
         let current = self.current.borrow().clone()?;
-        let found = self.look(LOOK).await.ok()?;
+        let found = self.query_all(LOOKUP_TIMEOUT).await.ok()?;
         (!found.is_at(&current)).then_some(found)
     }
 
@@ -227,33 +227,33 @@ impl SentinelClients {
     /// replies, or the replies are not trusted.
     pub(super) async fn locate(&self, attempt: &ConnectAttempt) -> Result<Primary, ClientError> {
         let is_known = self.current.borrow().is_some();
-        self.look(if is_known { LOOK } else { attempt.limit }).await
+        self.query_all(if is_known { LOOKUP_TIMEOUT } else { attempt.limit }).await
     }
 
-    /// Asks all sentinels concurrently, and returns the primary in the newest configuration.
+    /// Queries all sentinels concurrently, and returns the primary in the newest configuration.
     /// `patience` is the maximum time to wait for replies. Fails if [`Known::judge`] does not trust
     /// the replies, for example because too few sentinels have replied.
-    async fn look(&self, patience: Duration) -> Result<Primary, ClientError> {
-        let ask = |sentinel| async move {
-            (sentinel, Sentinel::ask(sentinel, &self.name, &self.tls).await)
+    async fn query_all(&self, patience: Duration) -> Result<Primary, ClientError> {
+        let query = |sentinel| async move {
+            (sentinel, Sentinel::query_primary(sentinel, &self.name, &self.tls).await)
         };
-        let mut asked: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
+        let mut queries: FuturesUnordered<_> = self.sentinels.iter().map(query).collect();
         let mut deadline = Instant::now() + patience;
         let mut answers = Vec::new();
         let mut refusals = Vec::new();
-        while let Ok(Some((sentinel, answer))) = timeout_at(deadline, asked.next()).await {
+        while let Ok(Some((sentinel, answer))) = timeout_at(deadline, queries.next()).await {
             match answer {
                 Ok(primary) => {
                     let is_news = self.known().is_older_than(&primary);
                     answers.push(primary);
                     if is_news || answers.len() >= known::majority(self.sentinels.len()) {
-                        deadline = deadline.min(Instant::now() + SETTLE);
+                        deadline = deadline.min(Instant::now() + STRAGGLER_WAIT);
                     }
                 }
                 Err(refusal) => refusals.push((sentinel, refusal)),
             }
         }
-        drop(asked);
+        drop(queries);
         let judged = self.known().judge(Instant::now(), &answers, self.sentinels.len());
         judged.map_err(|why| match answers.is_empty() {
             true => self.nowhere(&refusals),
@@ -294,7 +294,7 @@ impl Sentinel {
 
     /// Requests the primary's address and configuration from this sentinel, and first connects if
     /// there is no open connection. `name` is the primary's name.
-    async fn ask(&self, name: &str, tls: &Tls) -> Result<Primary, ClientError> {
+    async fn query_primary(&self, name: &str, tls: &Tls) -> Result<Primary, ClientError> {
         let mut way = self.way.lock().await;
         // Taken out during use: if this future is dropped halfway, the next lookup opens another.
         let connection = match way.open.take() {
@@ -342,9 +342,9 @@ impl Sentinel {
         let (mut pace, own) = (pace.clone(), Arc::clone(&attempt));
         let (address, name) = (self.address().clone(), name.to_owned());
         let task = async move {
-            match Connection::open(info, Some(&certificates), LOOK, &own).await {
+            match Connection::open(info, Some(&certificates), LOOKUP_TIMEOUT, &own).await {
                 Ok(opened) => {
-                    opened.settle(LOOK);
+                    opened.settle(LOOKUP_TIMEOUT);
                     (pace.anew(), Ok(opened))
                 }
                 Err(error) if error.is_timeout() => {
