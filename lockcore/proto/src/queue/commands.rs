@@ -65,12 +65,12 @@ impl QueueState {
         }
         if members.iter().all(|member| self.has_tombstone(member)) {
             // All members have tombstones, so the acquire is refused and must write nothing. The
-            // reply needs the repaired state, so `look` runs on a copy.
-            let mut mended = self.clone();
-            mended.look(call);
-            return mended.answer(call, vec![Acquired::Refused; members.len()]);
+            // reply needs the repaired state, so `repair` runs on a copy.
+            let mut repaired = self.clone();
+            repaired.repair(call);
+            return repaired.answer(call, vec![Acquired::Refused; members.len()]);
         }
-        self.look(call);
+        self.repair(call);
         for member in rest {
             let outcome = self.acquire_one(call, &mut asking, member);
             asking.outcomes.push(outcome);
@@ -298,7 +298,7 @@ impl QueueState {
             self.lock_key = None;
             return self.short(call, Released::Released);
         }
-        self.look(call);
+        self.repair(call);
         let outcome = if self.drop_any(call.now_ms(), member) {
             Released::Released
         } else {
@@ -330,7 +330,7 @@ impl QueueState {
             return self.short(call, outcome);
         }
         call.keeps_mark = self.lock_key.is_some();
-        self.look(call);
+        self.repair(call);
         let outcome = members.iter().map(|member| self.renew_one(call, member)).collect();
         self.reply(call, outcome)
     }
@@ -343,7 +343,7 @@ impl QueueState {
             return self.short(call, outcome);
         }
         call.keeps_mark = self.lock_key.is_some();
-        self.look(call);
+        self.repair(call);
         let outcome = self.renew_one(call, member);
         if outcome == Renewed::Held {
             self.ensure_shared_token(call);
@@ -407,7 +407,7 @@ impl QueueState {
         weight: NonZeroU32,
         back: &[u64],
     ) -> Reply<Vec<Renewed>> {
-        self.look(call);
+        self.repair(call);
         let now_ms = call.now_ms();
         let new = u64::from(weight.get());
         let whole = self.whole(now_ms).map(|(holder, ends_ms)| (holder.clone(), ends_ms));
@@ -458,7 +458,7 @@ impl QueueState {
     /// Extends the calling node's liveness deadline if any of the members waits, and returns their
     /// states.
     pub(super) fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
-        self.look(call);
+        self.repair(call);
         let members = members.iter().map(|member| self.touch_one(call, member)).collect();
         self.hand_on(call);
         let listeners = u64::from((call.connected)(call.node.as_str()));
@@ -495,7 +495,7 @@ impl QueueState {
 
     /// Removes members from the queue, or releases them if they were granted the lock meanwhile.
     pub(super) fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
-        self.look(call);
+        self.repair(call);
         let outcome = leaving.iter().map(|one| self.leave_one(call, one)).collect();
         // Even if others hold the lock, because members behind a removed head may fit.
         self.hand_on(call);
@@ -532,7 +532,7 @@ impl QueueState {
         call: &mut Call<'_>,
         member: Option<&Member>,
     ) -> Reply<Released> {
-        self.look(call);
+        self.repair(call);
         let now_ms = call.now_ms();
         let is_meant = |held: &Member| member.is_none_or(|member| member == held);
         let batch = self.batch().to_vec();

@@ -131,10 +131,10 @@ impl QueueState {
         is_marked && self.tombstones.get(member).is_some()
     }
 
-    /// Corrects the lock key before a command decides anything: frees the lock if the exclusive
+    /// Repairs the lock key before a command decides anything: frees the lock if the exclusive
     /// lease has expired, sets a missing TTL, and computes a lost total weight from the shared
     /// holds.
-    pub(super) fn look(&mut self, call: &mut Call<'_>) {
+    pub(super) fn repair(&mut self, call: &mut Call<'_>) {
         let now_ms = call.now_ms();
         let mark = self.lock_key.as_ref().map_or(Mark::None, |lock_key| lock_key.mark);
         call.has_tombstones = mark == Mark::Tombstones && !self.tombstones.is_empty();

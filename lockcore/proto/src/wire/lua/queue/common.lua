@@ -130,7 +130,7 @@ local function read_tombstones()
 end
 
 -- Computes a lost sum of weights from the holds, before a decision is based on it.
-local function heal()
+local function recount_used()
   if hold_count == 0 then
     used, token = 0, nil
     return
@@ -193,7 +193,8 @@ local function put_aside(name, numbers)
   end
 end
 
-local function look()
+-- Reads the lock key and the heads of the other keys, and repairs what expired or was lost.
+local function read_and_repair()
   read_lock_key()
   local head, score = lowest_of('lock:queue', Q)
   local _, ending = lowest_of('lock:holds', H)
@@ -213,7 +214,7 @@ local function look()
     used, token, has_stale_holds, has_reduced = ALL, nil, ending or has_reduced, false
   else
     hold_count, first_end = ending and call('ZCARD', H) or 0, ending
-    heal()
+    recount_used()
   end
 end
 

@@ -66,7 +66,7 @@ return (function()
 
 local lease = tonumber(ARGV[6])
 is_renewal = true
-look()
+read_and_repair()
 if foreign_key then
   return foreign_key
 end

@@ -5,7 +5,7 @@ return (function()
 --#include queue/common
 
 asked = member
-look()
+read_and_repair()
 if foreign_key then
   return foreign_key
 end

@@ -8,7 +8,7 @@ local node, token_floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumbe
 return (function()
 --#include queue/common
 
-look()
+read_and_repair()
 if foreign_key then
   return foreign_key
 end

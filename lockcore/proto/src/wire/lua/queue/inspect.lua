@@ -12,7 +12,7 @@ local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 return (function()
 --#include queue/common
 
-look()
+read_and_repair()
 if foreign_key then
   return foreign_key
 end

@@ -37,7 +37,7 @@ for i = 5, #ARGV, 2 do
     tombstones[#tombstones + 1] = ARGV[i]
   end
 end
-look()
+read_and_repair()
 if tombstones[1] then
   read_tombstones()
   has_tombstones = true

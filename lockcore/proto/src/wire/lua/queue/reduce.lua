@@ -10,7 +10,7 @@ return (function()
 --#include queue/common
 
 local member, weight = ARGV[5], tonumber(ARGV[6])
-look()
+read_and_repair()
 if foreign_key then
   return foreign_key
 end

@@ -50,7 +50,7 @@ local node, token_floor, elsewhere, prefix, counter = ARGV[1], 0, 0, ARGV[4], ni
 return (function()
 --#include queue/common
 
-look()
+read_and_repair()
 if foreign_key then
   return foreign_key
 end

@@ -5,7 +5,7 @@
 --#include queue/common
 
 asked = members[1]
-look()
+read_and_repair()
 local has_tombstone = has_tombstones and read('lock:gone', 'ZMSCORE', G, unpack(members)) or {}
 if foreign_key then
   return foreign_key

@@ -23,7 +23,7 @@ return (function()
 --#include queue/common
 
 local members = { unpack(ARGV, 5) }
-look()
+read_and_repair()
 -- A touch without members continues the work that a previous command left.
 local asides = members[1] and read('lock:passed', 'ZMSCORE', aside_keys .. node, unpack(members))
 if foreign_key then
