@@ -306,7 +306,8 @@ impl<'a> Call<'a> {
     }
 
     /// Records that the command wrote something that expires at `until_ms`, in ms since the epoch.
-    /// At the end, `settle` makes the lock key and the keys of shared holds last longer than that.
+    /// At the end, `update_lock_key` makes the lock key and the keys of shared holds last longer
+    /// than that.
     fn keep(&mut self, until_ms: u64) {
         self.latest_ms = self.latest_ms.max(until_ms);
     }
@@ -386,11 +387,11 @@ impl QueueState {
         for member in &ended {
             self.tombstones.remove(member);
         }
-        self.settle_expiries();
+        self.clear_empty_expiries();
     }
 
     /// Clears the expiries of empty keys, because in Redis an empty key does not exist.
-    fn settle_expiries(&mut self) {
+    fn clear_empty_expiries(&mut self) {
         if self.queue.is_empty() {
             self.queue_ends_ms = None;
         }

@@ -199,12 +199,12 @@ impl LockState {
         if has_ended(self.suspects.expire_ms) {
             self.suspects = Suspects::default();
         }
-        self.settle();
+        self.clear_empty_expiries();
     }
 
-    /// Forgets the expiry of the queue's and the liveness keys once they are empty, because Redis
+    /// Clears the expiry of the queue's and the liveness keys once they are empty, because Redis
     /// deletes an empty key with its TTL. Called after each removal of a waiter.
-    fn settle(&mut self) {
+    fn clear_empty_expiries(&mut self) {
         if self.queue.is_empty() && self.deadlines.is_empty() {
             self.queue_expires_ms = None;
         }

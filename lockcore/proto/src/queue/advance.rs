@@ -343,7 +343,7 @@ impl QueueState {
     /// Ends a command: updates the lock key's flag and expiry, and returns the reply with this
     /// outcome.
     pub(super) fn reply<T>(&mut self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
-        self.settle(call);
+        self.update_lock_key(call);
         self.answer(call, outcome)
     }
 

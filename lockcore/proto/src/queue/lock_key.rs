@@ -181,7 +181,7 @@ impl QueueState {
 
     /// Sets the lock key's flag and expiry at the end of a command. Removes the key if the lock is
     /// free and there are neither waiters nor tombstones.
-    pub(super) fn settle(&mut self, call: &mut Call<'_>) {
+    pub(super) fn update_lock_key(&mut self, call: &mut Call<'_>) {
         let mark = match (call.has_tombstones, self.queue.is_empty()) {
             (true, _) => Mark::Tombstones,
             (false, false) => Mark::Waited,
@@ -215,7 +215,7 @@ impl QueueState {
         if self.holds.is_empty() && !self.reduced.is_empty() {
             self.reduced.clear();
         }
-        self.settle_expiries();
+        self.clear_empty_expiries();
     }
 
     /// Returns the total weight of all holds.
@@ -242,7 +242,7 @@ impl QueueState {
         }
     }
 
-    /// Makes the lock free. The lock key itself is removed or kept by `settle`.
+    /// Makes the lock free. The lock key itself is removed or kept by `update_lock_key`.
     pub(super) fn open(&mut self) {
         if let Some(lock_key) = &mut self.lock_key {
             lock_key.held = FREE;

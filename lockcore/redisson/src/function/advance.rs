@@ -158,7 +158,7 @@ impl LockState {
         if found && let Some(at) = self.queue.iter().position(|waiting| waiting == member) {
             self.queue.remove(at);
         }
-        self.settle();
+        self.clear_empty_expiries();
         found
     }
 
@@ -169,7 +169,7 @@ impl LockState {
             self.alive.remove(&member);
             self.arrivals.retain(|arrived| *arrived != member);
         }
-        self.settle();
+        self.clear_empty_expiries();
     }
 
     /// Lowers the liveness deadlines of skipped waiters, whose nodes are not connected, to at most
@@ -196,7 +196,7 @@ impl LockState {
     pub(super) fn drop_leftovers(&mut self) {
         if self.queue.is_empty() {
             self.deadlines.clear();
-            self.settle();
+            self.clear_empty_expiries();
         }
     }
 }
