@@ -49,7 +49,7 @@ impl<F: FnOnce(Answered) + Send + 'static> Recipient for F {
 /// the connection of redis-rs. The methods of [`Connection`] with the same names document them. The
 /// default methods are for redis-rs, where these operations are not possible.
 trait Transport: Send + Sync {
-    fn ask<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered>;
+    fn send_packed<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered>;
 
     fn give(&self, runtime: (Begin, &Handle), command: &Packed, recipient: Box<dyn Recipient>);
 
@@ -115,13 +115,13 @@ impl Connection {
     /// Once polled, the command runs, even if this future is dropped. The reply is discarded, and
     /// not delivered to another request.
     pub async fn send(&self, command: &Cmd) -> Answered {
-        self.ask(&command.into()).await
+        self.send_packed(&command.into()).await
     }
 
     /// Sends an encoded command, and waits for the reply. Errors and cancel safety are as for
     /// [`send`](Self::send).
-    pub async fn ask(&self, command: &Packed) -> Answered {
-        self.0.ask(command).await
+    pub async fn send_packed(&self, command: &Packed) -> Answered {
+        self.0.send_packed(command).await
     }
 
     /// Sends a command without waiting, and later calls `recipient` with the reply. If a connection

@@ -122,8 +122,8 @@ impl OwnConnection {
 }
 
 impl Transport for OwnConnection {
-    fn ask<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered> {
-        Box::pin(self.ask(command))
+    fn send_packed<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered> {
+        Box::pin(self.send_packed(command))
     }
 
     fn give(
@@ -167,7 +167,7 @@ impl Transport for OwnConnection {
 impl OwnConnection {
     /// Sends an encoded command, and waits for the reply. Errors and cancel safety are as for
     /// [`Connection::send`](super::Connection::send).
-    pub(super) async fn ask(&self, command: &Packed) -> Answered {
+    pub(super) async fn send_packed(&self, command: &Packed) -> Answered {
         let (answer, answered) = oneshot::channel();
         // Fails only if the caller no longer waits.
         self.give(command, Box::new(move |result: Answered| drop(answer.send(result))));

@@ -52,8 +52,8 @@ impl TheirConnection {
 }
 
 impl Transport for TheirConnection {
-    fn ask<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered> {
-        Box::pin(ask(self.0.clone(), command))
+    fn send_packed<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered> {
+        Box::pin(send_packed(self.0.clone(), command))
     }
 
     fn give(
@@ -63,7 +63,10 @@ impl Transport for TheirConnection {
         recipient: Box<dyn Recipient>,
     ) {
         let (connection, command) = (self.0.clone(), command.clone());
-        begin(runtime, Box::pin(async move { recipient.take(ask(connection, &command).await) }));
+        begin(
+            runtime,
+            Box::pin(async move { recipient.take(send_packed(connection, &command).await) }),
+        );
     }
 
     fn why_closed(&self, last_success: Instant) -> Option<RedisError> {
@@ -77,7 +80,7 @@ impl Transport for TheirConnection {
     }
 }
 
-async fn ask(mut connection: MultiplexedConnection, command: &Packed) -> Answered {
+async fn send_packed(mut connection: MultiplexedConnection, command: &Packed) -> Answered {
     let answer = connection.send_packed_command(&command.into()).await;
     answer.and_then(checked)
 }

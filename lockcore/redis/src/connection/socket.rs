@@ -207,7 +207,7 @@ async fn accepted(
     kind: ErrorKind,
     refusal: &'static str,
 ) -> Result<(), RedisError> {
-    connection.ask(&command.into()).await.map(drop).map_err(|error| match error.code() {
+    connection.send_packed(&command.into()).await.map(drop).map_err(|error| match error.code() {
         // The server refuses all clients for now, so the login is not at fault.
         Some(_) if failure::breaks_connection(&error) => error,
         Some(_) => {

@@ -246,7 +246,7 @@ impl Worker {
         let Some(probe) = probe else { return Ok(()) };
         let own = self.connection().await?;
         let write: Scripted = self.server.wire.preflight(probe, false);
-        let written = own.connection.ask(&write.0.by_source()).await;
+        let written = own.connection.send_packed(&write.0.by_source()).await;
         written.map_err(|error| failure::of_script(&error, self.server.wire.layout))?;
         // Replicas may come later, as with `require_replicas` alone.
         let unconfirmed = self.wait(own, ConfirmedBy::Fsync { replicas: 0 }).await?;
@@ -341,9 +341,9 @@ async fn run(
     let send = async |command: &Packed| {
         if asking {
             // Both are sent in this order before either response is awaited.
-            join(connection.send(&redis::cmd("ASKING")), connection.ask(command)).await.1
+            join(connection.send(&redis::cmd("ASKING")), connection.send_packed(command)).await.1
         } else {
-            connection.ask(command).await
+            connection.send_packed(command).await
         }
     };
     let answer = match send(&call.0.command).await {
