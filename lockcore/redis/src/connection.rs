@@ -59,7 +59,7 @@ trait Transport: Send + Sync {
         false
     }
 
-    fn settle(&self, _timeout: Duration) {}
+    fn shorten_timeout(&self, _timeout: Duration) {}
 
     fn end(&self) {}
 
@@ -78,9 +78,9 @@ impl Connection {
     /// opens it if this crate does not support the settings, such as RESP3, or if `certificates` is
     /// `None`: the application's client or pool may have certificates that cannot be read from it.
     ///
-    /// Until a connection of this crate is [settled](Self::settle), each request has at least the
-    /// timeout of the connection attempt, because a busy server may be as slow to reply as to
-    /// accept. From then on, the timeout is `timeout`.
+    /// Until [`shorten_timeout`](Self::shorten_timeout) is called, each request on a connection of
+    /// this crate has at least the timeout of the connection attempt, because a busy server may be
+    /// as slow to reply as to accept. From then on, the timeout is `timeout`.
     pub(crate) async fn open(
         info: ConnectionInfo,
         certificates: Option<&Certificates>,
@@ -142,8 +142,8 @@ impl Connection {
     /// connection is complete, because until then requests have the longer timeout of the
     /// connection attempt. No request may be pending, because requests must time out in the order
     /// of sending. Does nothing on a redis-rs connection, which has this timeout from the start.
-    pub fn settle(&self, timeout: Duration) {
-        self.0.settle(timeout);
+    pub fn shorten_timeout(&self, timeout: Duration) {
+        self.0.shorten_timeout(timeout);
     }
 
     /// Returns true if several commands can be sent as one request, such as a transaction. Only a

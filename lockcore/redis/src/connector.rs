@@ -59,8 +59,8 @@ pub struct Connector {
 /// A new command connection, on which the server has replied to HELLO.
 #[derive(Debug)]
 pub struct Opened {
-    /// The open connection, logged in. Its requests may still have the longer timeout of the
-    /// connection attempt, until it is [settled](Connection::settle).
+    /// The open connection, logged in. Requests may still have the longer timeout of the connection
+    /// attempt, until [`shorten_timeout`](Connection::shorten_timeout) is called.
     pub connection: Connection,
     /// The reply to HELLO; `None` if the server lacks the command.
     pub hello: Option<Hello>,
@@ -186,7 +186,7 @@ impl Connector {
     }
 
     /// Opens a command connection, and sends HELLO on it. `timeout` is the timeout of each request
-    /// once the connection is [settled](Connection::settle).
+    /// once [`shorten_timeout`](Connection::shorten_timeout) was called.
     ///
     /// # Errors
     /// The server is unreachable, refuses the connection or does not reply in time; or the

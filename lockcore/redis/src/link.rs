@@ -128,7 +128,7 @@ pub struct Sender {
 
 impl CommandLink {
     /// Opens the connection, and keeps it open until `closed` is cancelled. Also returns the
-    /// server's reply to HELLO, if the server has this command. Call [`settle`](Self::settle) once
+    /// server's reply to HELLO, if the server has this command. Call [`set_up`](Self::set_up) once
     /// the Redis user's rights are known.
     ///
     /// `scripts` are the sources to load into each server, `name` is the name of the connections in
@@ -147,7 +147,7 @@ impl CommandLink {
     ) -> Result<(Self, Option<Hello>), ClientError> {
         let attempt = ConnectAttempt::first(connector.timeouts());
         let opened = connector.commands(request_timeout, &attempt).await?;
-        opened.connection.settle(request_timeout);
+        opened.connection.shorten_timeout(request_timeout);
         let hello = opened.hello.clone();
         let current = Current::new(opened, (0, 0), Identity::default());
         let state_listener = Arc::clone(&listener);
@@ -176,7 +176,7 @@ impl CommandLink {
     ///
     /// # Errors
     /// There is no connection, or the setup failed.
-    pub async fn settle(&self, extras: Extras) -> Result<(), ClientError> {
+    pub async fn set_up(&self, extras: Extras) -> Result<(), ClientError> {
         self.0.setup.allow(extras);
         let sender = self.sender().await?;
         let Sender { connection, generation, server } = sender;
@@ -572,7 +572,7 @@ async fn replace(shared: &SharedLink, pace: &mut Pace) {
         };
         match open.await {
             Ok((opened, identity, now_us)) => {
-                opened.connection.settle(shared.request_timeout);
+                opened.connection.shorten_timeout(shared.request_timeout);
                 // Reported under the mutex, before a caller can find the connection broken again.
                 let mut current = shared.current();
                 let is_another = !identity.is_on_server_of(&current.identity);

@@ -174,7 +174,7 @@ impl RedisStore {
         // finds waiters needs the script afterwards. If the only thread drops a guard and then
         // blocks, nobody reads the first reply, and the next waiter is not granted the lock.
         extras.compare = extras.compare.filter(|_| Handle::current().metrics().num_workers() > 1);
-        link.settle(extras).await?;
+        link.set_up(extras).await?;
         if extras.info {
             preflight::check_settings(&link, is_watched).await?;
         }

@@ -144,7 +144,7 @@ impl Transport for OwnConnection {
         true
     }
 
-    fn settle(&self, timeout: Duration) {
+    fn shorten_timeout(&self, timeout: Duration) {
         let mut state = self.0.0.state();
         debug_assert!(state.pending.is_empty() && timeout <= state.timeout, "{timeout:?}");
         state.timeout = timeout;

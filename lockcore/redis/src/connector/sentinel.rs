@@ -344,7 +344,7 @@ impl Sentinel {
         let task = async move {
             match Connection::open(info, Some(&certificates), LOOKUP_TIMEOUT, &own).await {
                 Ok(opened) => {
-                    opened.settle(LOOKUP_TIMEOUT);
+                    opened.shorten_timeout(LOOKUP_TIMEOUT);
                     (pace.anew(), Ok(opened))
                 }
                 Err(error) if error.is_timeout() => {

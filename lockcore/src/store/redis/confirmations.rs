@@ -76,8 +76,8 @@ impl Confirmations {
         Ok(Self(sender))
     }
 
-    /// Runs a request group, and returns the replies once the writes are confirmed. `asking` is true
-    /// if an ASKING command must come directly before the group.
+    /// Runs a request group, and returns the replies once the writes are confirmed. `asking` is
+    /// true if an ASKING command must come directly before the group.
     pub(crate) fn run(
         &self,
         group: RequestGroup,
@@ -188,7 +188,7 @@ impl Worker {
                 let opened = self.connector.more_commands(timeout, &attempt).await;
                 let Opened { connection, hello } = opened.map_err(failure::of_client)?;
                 let waits_for_disk = hello.is_some_and(|hello| waits_for_disk(&hello));
-                connection.settle(timeout);
+                connection.shorten_timeout(timeout);
                 let opened_us = client::time(&connection).await.map_err(failure::of_client)?;
                 Ok(self
                     .connection
