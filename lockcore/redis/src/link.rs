@@ -273,9 +273,9 @@ impl CommandLink {
 
     /// Sends a script call by digest, and waits for the reply. If the server lacks the script,
     /// sends the call again by source. No other command is ever sent twice.
-    pub async fn ask_script(&self, call: ScriptCall) -> Judged {
-        match self.ask(call.command.clone()).await? {
-            Err(error) if is_unknown(&error) => self.ask(call.by_source()).await,
+    pub async fn request_script(&self, call: ScriptCall) -> Judged {
+        match self.request(call.command.clone()).await? {
+            Err(error) if is_unknown(&error) => self.request(call.by_source()).await,
             answer => Ok(answer),
         }
     }
@@ -301,14 +301,14 @@ impl CommandLink {
 
     /// Sends a command, and waits for the reply. Without a connection, first waits for the next
     /// one, at most for the request timeout.
-    pub async fn ask(&self, command: Packed) -> Judged {
+    pub async fn request(&self, command: Packed) -> Judged {
         let sender = self.sender().await?;
-        self.ask_on(sender, &command).await
+        self.request_on(sender, &command).await
     }
 
     /// Sends a command on the connection of `sender`, even if that has been replaced, and waits for
     /// the reply.
-    pub async fn ask_on(&self, sender: Sender, command: &Packed) -> Judged {
+    pub async fn request_on(&self, sender: Sender, command: &Packed) -> Judged {
         let answer = answer_to(|then| {
             let (link, by) = (self.clone(), sender.clone());
             let recipient = move |answer: Answered| then(link.judge(&by, answer));

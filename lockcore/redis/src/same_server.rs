@@ -31,8 +31,10 @@ pub async fn check_same_server(
     let mut count: Cmd = redis::cmd("PUBSUB");
     count.arg("NUMSUB").arg(channel);
     for _ in 0..MAX_COUNTS {
-        let answer =
-            link.ask(Packed::from(&count)).await?.map_err(|error| failure::of_command(&error))?;
+        let answer = link
+            .request(Packed::from(&count))
+            .await?
+            .map_err(|error| failure::of_command(&error))?;
         let (_, subscribers): (String, u64) = redis::from_redis_value(answer)
             .map_err(|error| ClientError::refused(ClientErrorKind::Protocol, error.to_string()))?;
         if subscribers > 0 {

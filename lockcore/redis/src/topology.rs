@@ -94,7 +94,7 @@ pub enum Source {
 impl Source {
     async fn run(&self, command: Cmd) -> Result<Value, ClientError> {
         let answer = match self {
-            Self::Link(link) => link.ask(Packed::from(&command)).await?,
+            Self::Link(link) => link.request(Packed::from(&command)).await?,
             Self::Own(connection) => connection.send(&command).await,
         };
         answer.map_err(|error| failure::of_command(&error))

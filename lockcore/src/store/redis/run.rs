@@ -27,15 +27,15 @@ pub(crate) trait Run {
 
 impl Run for CommandLink {
     async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
-        finished(judged(self.ask(Packed::from(&command)).await))
+        finished(judged(self.request(Packed::from(&command)).await))
     }
 
     async fn run_on(&self, sender: Sender, command: Cmd) -> Result<Value, StoreError> {
-        finished(judged(self.ask_on(sender, &Packed::from(&command)).await))
+        finished(judged(self.request_on(sender, &Packed::from(&command)).await))
     }
 
     async fn run_script(&self, call: Scripted, layout: &dyn Layout) -> Result<Value, StoreError> {
-        finished_script(judged(self.ask_script(call.0).await), layout)
+        finished_script(judged(self.request_script(call.0).await), layout)
     }
 }
 
