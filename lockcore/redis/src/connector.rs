@@ -284,7 +284,7 @@ impl Connector {
         info: ConnectionInfo,
     ) -> Result<(ConnectionInfo, Certificates), ClientError> {
         let (info, certificates) = self.tls.now(info).await?;
-        let info = match self.credentials.ask().await? {
+        let info = match self.credentials.current().await? {
             Some(credentials) => credentials.apply(info),
             None => info,
         };
@@ -400,7 +400,7 @@ async fn with_hello(
     opening: impl Future<Output = Result<Connection, RedisError>>,
 ) -> Result<Opened, RedisError> {
     let connection = opening.await?;
-    let hello = match connection.send(&Hello::ask()).await {
+    let hello = match connection.send(&Hello::command()).await {
         Ok(answer) => Hello::read(&answer),
         // The connection is broken, or the peer is not Redis.
         Err(error) if failure::breaks_connection(&error) => return Err(error),

@@ -21,7 +21,7 @@ pub struct Hello {
 
 impl Hello {
     /// Returns the HELLO command without arguments, which changes nothing on the connection.
-    pub fn ask() -> Cmd {
+    pub fn command() -> Cmd {
         redis::cmd("HELLO")
     }
 

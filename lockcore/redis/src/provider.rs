@@ -86,7 +86,7 @@ impl<T: Clone + Send + 'static> Provider<T> {
     ///
     /// # Errors
     /// The call returned no value, and neither did any earlier call.
-    pub(crate) async fn ask(&self) -> Result<Option<T>, ClientError> {
+    pub(crate) async fn current(&self) -> Result<Option<T>, ClientError> {
         let Some(asked) = &self.0 else { return Ok(None) };
         let Call { until, mut over } = asked.begin();
         // An error means that the sender was dropped, so the call is complete.
@@ -201,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_provider_there_is_nothing() {
-        assert_eq!(Provider::<u32>::default().ask().await, Ok(None));
+        assert_eq!(Provider::<u32>::default().current().await, Ok(None));
     }
 
     #[tokio::test]
@@ -210,7 +210,7 @@ mod tests {
         let provider =
             of(vec![|| Ok(1), failing, || panic!("on purpose"), || Ok(2), || Ok(3), failing]);
         for expected in [1, 1, 1, 2, 3, 3] {
-            assert_eq!(provider.ask().await, Ok(Some(expected)));
+            assert_eq!(provider.current().await, Ok(Some(expected)));
         }
     }
 
@@ -218,11 +218,11 @@ mod tests {
     async fn one_that_has_given_nothing_yet_is_named_with_its_reason() {
         let provider = of(vec![|| Err("no such file".into()), || panic!("on purpose")]);
         for reason in ["failed: no such file", "panicked"] {
-            let error = provider.ask().await.expect_err("there is nothing");
+            let error = provider.current().await.expect_err("there is nothing");
             assert_eq!(error.kind, ClientErrorKind::Unavailable);
             assert_eq!(&*error.detail, format!("the provider of numbers {reason}"));
         }
-        assert!(of(vec![|| Ok(1)]).ask().await.is_ok());
+        assert!(of(vec![|| Ok(1)]).current().await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -239,7 +239,7 @@ mod tests {
         });
         let start = Instant::now();
         for _ in 0..3 {
-            let error = provider.ask().await.expect_err("it hangs");
+            let error = provider.current().await.expect_err("it hangs");
             assert_eq!(&*error.detail, "the provider of numbers does not return");
             assert_eq!(start.elapsed(), LIMIT, "the bound is of the call");
         }
@@ -254,7 +254,7 @@ mod tests {
         .expect("it ends");
         assert_eq!(calls.load(Ordering::Relaxed), 1);
         // The late result is the last value while the next call hangs.
-        assert_eq!(provider.ask().await, Ok(Some(7)));
+        assert_eq!(provider.current().await, Ok(Some(7)));
     }
 
     #[tokio::test]
@@ -262,6 +262,6 @@ mod tests {
         let provider = Provider::new("numbers", || {
             Ok(Handle::current().block_on(async { tokio::spawn(async { 5 }).await })?)
         });
-        assert_eq!(provider.ask().await, Ok(Some(5)));
+        assert_eq!(provider.current().await, Ok(Some(5)));
     }
 }

@@ -67,7 +67,7 @@ impl Tls {
         &self,
         info: ConnectionInfo,
     ) -> Result<(ConnectionInfo, Certificates), ClientError> {
-        let provided = if is_tls(info.addr()) { self.provider.ask().await? } else { None };
+        let provided = if is_tls(info.addr()) { self.provider.current().await? } else { None };
         let Some(provided) = provided else { return Ok((info, self.given.clone())) };
         let certificates = provided.or(&self.given);
         let info = certificates.apply(info).map_err(|error| {
