@@ -58,9 +58,9 @@ impl AclCheck<'_> {
     /// missing ACL rules if the user may not acquire locks, or with the missing commands if the
     /// server does not support them.
     pub(crate) async fn check(self, link: &CommandLink) -> Result<Rights, LockError> {
-        let (refused, rights) = match self.ask(link, true).await {
+        let (refused, rights) = match self.run_preflight(link, true).await {
             // The server checks a script's declared keys before running it.
-            Err(error) if lacks_keys(&error) => self.ask(link, false).await,
+            Err(error) if lacks_keys(&error) => self.run_preflight(link, false).await,
             answer => answer,
         }
         .map_err(LockError::of_store)?;
@@ -82,7 +82,7 @@ impl AclCheck<'_> {
         Ok(rights)
     }
 
-    async fn ask(
+    async fn run_preflight(
         self,
         link: &CommandLink,
         declared: bool,

@@ -98,7 +98,7 @@ impl ClusterStore {
             closed: CancellationToken::new(),
         }));
         let shared = &store.0;
-        let primaries = shared.ask_seeds().await?;
+        let primaries = shared.query_seeds().await?;
         let serving = primaries.into_iter().filter(|primary| !primary.slots.is_empty());
         let opened = join_all(serving.map(|primary| shared.open(primary))).await;
         for opened in opened {
@@ -246,7 +246,7 @@ impl Store for ClusterStore {
         self.route(route, group, then, |shard, group, asking| {
             let server = Arc::clone(&shard.store.server);
             let link = server.link.clone();
-            let reply = InFlight::ask(server, group);
+            let reply = InFlight::run(server, group);
             match asking {
                 true => behind_asking(link, reply).boxed(),
                 false => reply.boxed(),

@@ -55,7 +55,7 @@ impl InFlight {
     }
 
     /// Sends a request group when first polled, and returns the replies.
-    pub(super) async fn ask(server: Arc<Server>, group: RequestGroup) -> Replied {
+    pub(super) async fn run(server: Arc<Server>, group: RequestGroup) -> Replied {
         let replied = answer_to(|then| {
             Self::send(server, group, Then::call(move |_, replied| then(replied)));
         });

@@ -151,10 +151,10 @@ impl Shared {
 
     /// Queries the servers given by the user for the primaries, one after the other. Returns the
     /// first answer, or the first error if none answers.
-    pub(super) async fn ask_seeds(&self) -> Result<Vec<Primary>, LockError> {
+    pub(super) async fn query_seeds(&self) -> Result<Vec<Primary>, LockError> {
         let mut refused = None;
         for seed in &self.seeds {
-            match self.ask_at(seed.clone()).await {
+            match self.query_at(seed.clone()).await {
                 Ok(primaries) => return Ok(primaries),
                 Err(error) => refused = refused.or(Some(error)),
             }
@@ -163,7 +163,7 @@ impl Shared {
     }
 
     /// Queries a server for the primaries, on a connection opened for this query only.
-    async fn ask_at(&self, info: ConnectionInfo) -> Result<Vec<Primary>, LockError> {
+    async fn query_at(&self, info: ConnectionInfo) -> Result<Vec<Primary>, LockError> {
         let address = info.addr().clone();
         let connector = self.connector(info)?;
         let attempt = ConnectAttempt::brief(connector.timeouts());
@@ -182,7 +182,7 @@ impl Shared {
     /// Queries the Cluster for its primaries. The open connections are tried first, beginning with
     /// shards that respond, and with a different shard at each `turn`. If all fail, the seeds and
     /// all known servers are tried on new connections.
-    async fn ask(&self, turn: usize) -> Result<Vec<Primary>, LockError> {
+    async fn query_primaries(&self, turn: usize) -> Result<Vec<Primary>, LockError> {
         let is_tls = matches!(self.seeds[0].addr(), ConnectionAddr::TcpTls { .. });
         let known: Vec<_> = self.slots().open().cloned().collect();
         let mut up: Vec<_> =
@@ -201,12 +201,12 @@ impl Shared {
                 Err(_) => debug!(at = %shard.place, "a primary returned no topology in time"),
             }
         }
-        let refused = match self.ask_seeds().await {
+        let refused = match self.query_seeds().await {
             Ok(primaries) => return Ok(primaries),
             Err(error) => error,
         };
         for shard in &known {
-            if let Ok(primaries) = self.ask_at(self.reach(shard.address())).await {
+            if let Ok(primaries) = self.query_at(self.reach(shard.address())).await {
                 return Ok(primaries);
             }
         }
@@ -215,7 +215,7 @@ impl Shared {
 
     /// Queries the topology, opens shards for new primaries, and closes replaced shards.
     async fn refresh(self: &Arc<Self>, turn: usize) {
-        let primaries = match self.ask(turn).await {
+        let primaries = match self.query_primaries(turn).await {
             Ok(primaries) => primaries,
             Err(error) => {
                 debug!(%error, "no server returned the topology");
