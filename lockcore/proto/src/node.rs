@@ -369,7 +369,7 @@ impl<P: Mirror> Core<P> {
         let fence = self.fence(&lock, &member);
         let entry = Entry { fence, ..Entry::new(lock, member, options, mode, now, mirror) };
         let is_next = self.table.begin(number, entry, has_room);
-        let ask = is_next.then(|| self.ask(number)).flatten();
+        let ask = is_next.then(|| self.first_acquire(number)).flatten();
         Some((attempt, ask))
     }
 
@@ -422,7 +422,7 @@ impl<P: Mirror> Core<P> {
                 Outcome::Granted { number, token, since, waited }
             }
             State::Missed => {
-                self.ask_in_background(number);
+                self.acquire_in_background(number);
                 Outcome::Waits
             }
             _ => {

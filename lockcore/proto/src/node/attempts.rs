@@ -59,7 +59,7 @@ impl<P: Mirror> Core<P> {
     /// Returns the acquire of an attempt that has not sent any yet, or only on the fast path
     /// (without a script). The caller of this method sends it. Counts it as in flight, in
     /// [`Traffic::asking`](super::lane::Traffic). `None` as for [`acquire`](Self::acquire).
-    pub(super) fn ask(&mut self, number: u64) -> Option<Ask> {
+    pub(super) fn first_acquire(&mut self, number: u64) -> Option<Ask> {
         let ask = self.acquire(number, false)?;
         self.table.traffic(ask.lane).asking += 1;
         Some(ask)
@@ -68,24 +68,24 @@ impl<P: Mirror> Core<P> {
     /// Returns the first acquire of an attempt that had to wait: too many requests were in flight,
     /// or another acquire for the lock came first. Tries the fast path if no other acquire for the
     /// lock is in flight or unsent.
-    fn ask_in_its_turn(&mut self, number: u64) -> Option<Ask> {
+    fn unsent_acquire(&mut self, number: u64) -> Option<Ask> {
         let Entry { lock, member, .. } = self.table.get(number)?;
         if self.table.is_asked_for_once(lock) {
             let fence = self.fence(lock, member);
             self.table.set_first(number, fence);
         }
-        self.ask(number)
+        self.first_acquire(number)
     }
 
     /// Sends the first acquires that had to wait, in the order of their attempts, as long as the
     /// lane (server) has room for more in flight. Handles at most `budget` attempts. Returns the
     /// remaining budget.
-    pub(super) fn ask_in_turn(&mut self, lane: u16, mut budget: usize) -> usize {
+    pub(super) fn send_unsent(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_ask(self.table.lane(lane)) > 0
             && let Some(number) = self.table.lane(lane).unsent.first().copied()
         {
-            if let Some(ask) = self.ask_in_its_turn(number) {
+            if let Some(ask) = self.unsent_acquire(number) {
                 self.push(Effect::Send(ask));
             }
             budget -= 1;
@@ -93,7 +93,7 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    pub(super) fn ask_in_background(&mut self, number: u64) {
+    pub(super) fn acquire_in_background(&mut self, number: u64) {
         if let Some(ask) = self.acquire(number, true) {
             self.background(ask);
         }
@@ -102,7 +102,7 @@ impl<P: Mirror> Core<P> {
     /// Retries the attempts in a lane (for a server) whose last acquire failed, in the order in
     /// which they began, as long as there is room for more in flight. Handles at most `budget`
     /// attempts. Returns the remaining budget.
-    pub(super) fn ask_again(&mut self, lane: u16, mut budget: usize) -> usize {
+    pub(super) fn retry_parked(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_repeat(self.table.lane(lane)) > 0
             && let Some(number) = self.table.lane(lane).parked.first().copied()
@@ -113,7 +113,7 @@ impl<P: Mirror> Core<P> {
                 self.table.traffic(lane).retry_at = None;
                 return budget;
             }
-            self.ask_in_background(number);
+            self.acquire_in_background(number);
             budget -= 1;
         }
         if self.table.lane(lane).parked.is_empty() {
@@ -305,7 +305,7 @@ impl<P: Mirror> Core<P> {
         });
         self.push(Effect::Observe(Note::PositionLost { lock }));
         if let Some(next) = next {
-            self.ask_in_background(next);
+            self.acquire_in_background(next);
         }
     }
 

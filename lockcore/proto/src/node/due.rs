@@ -154,7 +154,7 @@ impl<P: Mirror> Core<P> {
             DueWork::LeaveAgain => self.in_each_lane(budget, Self::leave_again),
             DueWork::GiveBack => self.give_back_what_is_due(budget),
             DueWork::RenewAll => self.renew_on(budget),
-            DueWork::Turn => self.in_each_lane(budget, Self::ask_in_turn),
+            DueWork::Turn => self.in_each_lane(budget, Self::send_unsent),
             DueWork::Retry => self.in_each_lane(budget, Self::retry_what_is_due),
             DueWork::Touch => self.in_each_lane(budget, Self::touch_what_is_due),
             DueWork::Recheck => self.recheck_on(budget),
@@ -193,7 +193,7 @@ impl<P: Mirror> Core<P> {
     fn retry_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let retry_at = self.table.lane(lane).traffic.retry_at;
         if retry_at.is_some_and(|at| at <= self.now) {
-            self.ask_again(lane, budget)
+            self.retry_parked(lane, budget)
         } else {
             budget
         }

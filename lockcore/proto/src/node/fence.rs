@@ -113,7 +113,7 @@ impl<P: Mirror> Core<P> {
             };
             // Without room, an acquire is sent later in its turn.
             if self.room_to_ask(self.table.lane(lane)) > 0
-                && let Some(ask) = self.ask(number)
+                && let Some(ask) = self.first_acquire(number)
             {
                 self.push(Effect::Send(ask));
             }

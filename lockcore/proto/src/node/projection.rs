@@ -198,10 +198,10 @@ impl<P: Mirror> Core<P> {
             }
             Due::Touch(lock) => self.touch_line(lock),
             Due::Turn => {
-                self.in_each_lane(MAX_AT_ONCE, Self::ask_in_turn);
+                self.in_each_lane(MAX_AT_ONCE, Self::send_unsent);
             }
             Due::Retry => {
-                self.in_each_lane(MAX_AT_ONCE, Self::ask_again);
+                self.in_each_lane(MAX_AT_ONCE, Self::retry_parked);
             }
             Due::LeaveAgain => {
                 self.in_each_lane(MAX_AT_ONCE, Self::leave_again);
