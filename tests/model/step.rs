@@ -177,7 +177,7 @@ impl Step<'_> {
     /// Whether a member may supersede another member, by their numbers.
     fn may_supersede(&self, newest: Id, older: Id) -> bool {
         let [newest, older] = [newest, older].map(|id| self.model.member(id));
-        let is_by_number = newest.asks_anew() || newest.node() == older.node();
+        let is_by_number = newest.was_requeued() || newest.node() == older.node();
         !is_by_number || older.number() < newest.number()
     }
 

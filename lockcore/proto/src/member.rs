@@ -328,7 +328,7 @@ impl Member {
 
     /// Returns true if the attempt has lost its queue position before, so that its present position
     /// is younger than the attempt.
-    pub fn asks_anew(&self) -> bool {
+    pub fn was_requeued(&self) -> bool {
         !self.number.is_multiple_of(1 << ROUND_BITS)
     }
 

@@ -484,7 +484,8 @@ impl World {
         }
         // Ids show which member is newer within a node, and if the newest re-enqueues.
         let (name, number) = who(newest);
-        let is_newer = |other: &&Who| other.1 > number && (newest.asks_anew() || other.0 == name);
+        let is_newer =
+            |other: &&Who| other.1 > number && (newest.was_requeued() || other.0 == name);
         if let Some(newer) = superseded.iter().find(is_newer) {
             self.breaks(Law::F2, || format!("{newer:?} of lock {lock} leaves for {newest}"));
         }

@@ -222,7 +222,7 @@ impl<P: Mirror> Core<P> {
         let mut unlisted = std::mem::replace(&mut batch.rest, listed);
         unlisted.retain(|(number, _)| !batch.rest.iter().any(|(listed, _)| listed == number));
         for (number, _) in unlisted {
-            self.ask_anew(number);
+            self.requeue(number);
         }
     }
 
@@ -623,7 +623,7 @@ impl<P: Mirror> Core<P> {
         // position.
         if let Some(of_first) = of_first.filter(|number| waiting.contains(number)) {
             waiting.retain(|number| *number != of_first);
-            self.ask_anew(of_first);
+            self.requeue(of_first);
         }
         for number in &waiting {
             self.batches.leave(*number);
@@ -692,7 +692,7 @@ impl<P: Mirror> Core<P> {
 
     /// Queues a batch member again at the tail under the next member id, because the batch ended
     /// before the member's turn. Does nothing in other states.
-    pub(super) fn ask_anew(&mut self, number: u64) {
+    pub(super) fn requeue(&mut self, number: u64) {
         let now = self.now;
         if !self.is_in_batch(number) {
             return;

@@ -216,7 +216,7 @@ impl QueueState {
         // Within a node, the higher id is newer. The score of a member that was queued again is
         // misleading, so its id decides beside other nodes, too.
         let is_newer = |other: &Member| {
-            let counts = member.asks_anew() || other.node() == member.node();
+            let counts = member.was_requeued() || other.node() == member.node();
             counts && other.keeps_newest() && other.number() > member.number()
         };
         let last = self.queue.iter().rev().take(call.bounds.looked_at);
