@@ -56,7 +56,7 @@ impl TimedRequest {
     ///
     /// # Panics
     /// Outside a tokio runtime, as [`timer`].
-    pub(crate) fn ask(driver: &Arc<Driver>, ask: Ask) -> Self {
+    pub(crate) fn send(driver: &Arc<Driver>, ask: Ask) -> Self {
         let timer = driver.timer_elsewhere();
         let (answer, request) = oneshot::channel();
         // If the receiver was dropped, the caller is gone.
@@ -113,7 +113,7 @@ impl Driver {
 
     /// Sends a command that belongs to no attempt or hold of this node, such as an inspection, and
     /// returns the answer.
-    pub(crate) async fn ask(
+    pub(crate) async fn run_command(
         self: &Arc<Self>,
         lock: LockName,
         command: Command,
@@ -123,13 +123,13 @@ impl Driver {
         }
         let sent = self.clock.now();
         let ask = self.read(|core| core.aside(lock, command, sent));
-        TimedRequest::ask(self, ask).await
+        TimedRequest::send(self, ask).await
     }
 
     /// Releases all holds on a lock, in whichever process they are. Returns true if the lock was
     /// held.
     pub(crate) async fn force_release(self: &Arc<Self>, lock: LockName) -> Result<bool, LockError> {
-        match self.ask(lock, Command::ForceRelease { member: None }).await? {
+        match self.run_command(lock, Command::ForceRelease { member: None }).await? {
             Answer::Released(reply) => Ok(reply.outcome == Released::Released),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
@@ -141,7 +141,7 @@ impl Driver {
         lock: LockName,
         command: Command,
     ) -> Result<LockInspection, LockError> {
-        match self.ask(lock, command).await? {
+        match self.run_command(lock, command).await? {
             Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }

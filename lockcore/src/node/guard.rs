@@ -151,7 +151,7 @@ impl NodeGuard {
         let lost = || LockError::new(LockErrorKind::Lost);
         let NodeHold { node, number, .. } = self.hold();
         let ask = node.with(|core| core.confirmation(*number)).ok_or_else(lost)?;
-        match TimedRequest::ask(node, ask).await? {
+        match TimedRequest::send(node, ask).await? {
             Answer::Renewed(reply) if reply.outcome == [Renewed::Held] => {
                 let token = reply.grants.first().map(|grant| grant.token);
                 token.ok_or_else(|| LockError::new(LockErrorKind::Protocol))
@@ -184,7 +184,7 @@ impl NodeGuard {
         let Some((ask, held_as)) = asked else {
             return Err(LockError::new(LockErrorKind::Lost));
         };
-        match TimedRequest::ask(node, ask).await? {
+        match TimedRequest::send(node, ask).await? {
             Answer::Renewed(reply) if reply.outcome == [Renewed::NotHeld] => {
                 Err(LockError::new(LockErrorKind::Lost))
             }

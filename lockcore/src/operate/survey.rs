@@ -158,7 +158,7 @@ impl Locks {
         let inspection = match self
             .backend
             .node_to_ask()
-            .ask(name, Command::Inspect { from: 0, most: MOST })
+            .run_command(name, Command::Inspect { from: 0, most: MOST })
             .await
         {
             Ok(Answer::Inspected(inspection)) => LockInspection::new(inspection),
