@@ -303,13 +303,13 @@ impl Primaries {
         LockError::with_detail(LockErrorKind::Unavailable, detail)
     }
 
-    /// Sends a request to all primaries concurrently, by a call of `ask` for each node, and returns
-    /// the responses. Returns an error if fewer than a majority respond.
-    async fn ask_all<T, F: Future<Output = Result<T, LockError>>>(
+    /// Sends a request to all primaries concurrently, by a call of `request` for each node, and
+    /// returns the responses. Returns an error if fewer than a majority respond.
+    async fn request_all<T, F: Future<Output = Result<T, LockError>>>(
         &self,
-        ask: impl Fn(Arc<Node>) -> F,
+        request: impl Fn(Arc<Node>) -> F,
     ) -> Result<Vec<T>, LockError> {
-        let (answers, failure) = ask_each(self.nodes(), ask).await;
+        let (answers, failure) = request_each(self.nodes(), request).await;
         if answers.len() < self.majority() {
             return Err(failure.unwrap_or_else(|| self.unreached()));
         }
@@ -317,11 +317,11 @@ impl Primaries {
     }
 
     pub(crate) async fn ping(&self) -> Result<(), LockError> {
-        self.ask_all(async |node| node.ping().await).await.map(drop)
+        self.request_all(async |node| node.ping().await).await.map(drop)
     }
 
     pub(crate) async fn force_release(&self, lock: LockName) -> Result<bool, LockError> {
-        let released = self.ask_all(async |node| node.force_release(lock.clone()).await);
+        let released = self.request_all(async |node| node.force_release(lock.clone()).await);
         Ok(released.await?.contains(&true))
     }
 
@@ -332,8 +332,8 @@ impl Primaries {
         lock: LockName,
         command: Command,
     ) -> Result<LockInspection, LockError> {
-        let ask = async |node: Arc<Node>| node.inspect(lock.clone(), command.clone()).await;
-        let (found, failure) = ask_each(self.reached(), ask).await;
+        let request = async |node: Arc<Node>| node.inspect(lock.clone(), command.clone()).await;
+        let (found, failure) = request_each(self.reached(), request).await;
         let joined = LockInspection::of_quorum(found, self.members.len());
         joined.ok_or_else(|| failure.unwrap_or_else(|| self.unreached()))
     }
@@ -370,15 +370,15 @@ impl Primaries {
     }
 }
 
-/// Sends a request to each node concurrently, by a call of `ask` for each. Returns the responses,
-/// and the last error, if any.
-async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
+/// Sends a request to each node concurrently, by a call of `request` for each. Returns the
+/// responses, and the last error, if any.
+async fn request_each<'a, T, F: Future<Output = Result<T, LockError>>>(
     nodes: impl Iterator<Item = &'a Arc<Node>>,
-    ask: impl Fn(Arc<Node>) -> F,
+    request: impl Fn(Arc<Node>) -> F,
 ) -> (Vec<T>, Option<LockError>) {
     let mut failure = None;
     let mut answers = Vec::new();
-    for answer in join_all(nodes.cloned().map(ask)).await {
+    for answer in join_all(nodes.cloned().map(request)).await {
         match answer {
             Ok(answer) => answers.push(answer),
             Err(error) => failure = Some(error),
