@@ -254,7 +254,7 @@ pub struct Core<P> {
     /// Leases requested before this moment are in doubt: they may have ended unnoticed, because a
     /// message was missed or the server's clock has jumped. A renewal shows whether they still
     /// exist.
-    doubt: Moment,
+    doubted_before: Moment,
     is_closed: bool,
 }
 
@@ -283,7 +283,7 @@ impl<P: Mirror> Core<P> {
             effects: Vec::new(),
             #[cfg(debug_assertions)]
             events: 0,
-            doubt: Moment::default(),
+            doubted_before: Moment::default(),
             is_closed: false,
         }
     }
@@ -411,7 +411,7 @@ impl<P: Mirror> Core<P> {
             }
             State::Offered(lease) => {
                 let mut lease = lease.clone();
-                lease.doubted(now, self.doubt);
+                lease.renew_if_doubted(now, self.doubted_before);
                 let token = lease.token;
                 let since = lease.since;
                 let waited = since.since(entry.started);
@@ -699,7 +699,7 @@ impl<P: Mirror> Core<P> {
             self.check_lines();
             // A force-release may be among the missed messages, so all leases requested so far are
             // in doubt.
-            self.doubt = now + Duration::from_micros(1);
+            self.doubted_before = now + Duration::from_micros(1);
         }
     }
 

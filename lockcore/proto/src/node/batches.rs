@@ -453,7 +453,7 @@ impl<P: Mirror> Core<P> {
     /// lease; zero if the server has no such hold.
     pub(super) fn batch_renewed(&mut self, first: u64, sent: Moment, left: Duration) {
         let now = self.now;
-        let (chance, doubt) = (self.chance(first), self.doubt);
+        let (chance, doubted_before) = (self.chance(first), self.doubted_before);
         let Some(State::Serving(lease)) = self.table.get(first).map(|entry| &entry.state) else {
             return;
         };
@@ -469,7 +469,7 @@ impl<P: Mirror> Core<P> {
         let extended = self.table.change(first, |entry| {
             let State::Serving(lease) = &mut entry.state else { return None };
             lease.extend(&entry.options, sent, left, chance);
-            lease.doubted(now, doubt);
+            lease.renew_if_doubted(now, doubted_before);
             Some((lease.clone(), entry.lock.clone()))
         });
         let Some((lease, lock)) = extended.flatten() else { return };
@@ -632,12 +632,12 @@ impl<P: Mirror> Core<P> {
         if let Some(batch) = self.batches.get_mut(first) {
             batch.cut(&waiting);
         }
-        self.doubt_cut(first);
+        self.mark_cut_revoked(first);
     }
 
     /// Marks the members that are back in the queue after a cut. A late report about the hold of
     /// the batch must not be taken for a new hold of these members.
-    fn doubt_cut(&mut self, first: u64) {
+    fn mark_cut_revoked(&mut self, first: u64) {
         let now = self.now;
         let cut = self.batches.get(first).map_or_else(Vec::new, |batch| batch.cut.clone());
         for number in cut {
@@ -649,7 +649,7 @@ impl<P: Mirror> Core<P> {
 
     /// Removes the record of a batch whose hold is over, and returns it; `None` if there is none.
     pub(super) fn forget_batch(&mut self, first: u64) -> Option<Batch<P>> {
-        self.doubt_cut(first);
+        self.mark_cut_revoked(first);
         self.batches.remove(first)
     }
 
@@ -724,7 +724,7 @@ impl<P: Mirror> Core<P> {
         if self.table.get(number).is_some_and(is_leaked) {
             self.forget_batch(number);
         } else if outcome.is_ok() {
-            self.doubt_cut(number);
+            self.mark_cut_revoked(number);
             if let Some(batch) = self.batches.get_mut(number) {
                 batch.is_cut = false;
                 batch.cut.clear();

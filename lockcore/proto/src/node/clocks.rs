@@ -46,7 +46,7 @@ impl<P: Mirror> Core<P> {
         let here = self.now.since(last.sent);
         let ahead = there.saturating_sub(here);
         if ahead > lease::margin(here) {
-            self.doubt = ask.sent;
+            self.doubted_before = ask.sent;
             self.renew_all = Some((0, ask.sent));
             self.push(Effect::Observe(Note::ServerAhead { ahead }));
         }

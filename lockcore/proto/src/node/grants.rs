@@ -200,7 +200,7 @@ impl<P: Mirror> Core<P> {
         }
         let is_short = certain < claim / 2;
         let is_forgeable = matches!(source, GrantSource::Message) && self.rules.confirm_grants;
-        let is_doubted = is_doubted || anchor < self.doubt;
+        let is_doubted = is_doubted || anchor < self.doubted_before;
         match is_short || is_forgeable || self.rules.confirms_writes || is_doubted {
             true => Certainty::Doubted,
             false => Certainty::Certain,

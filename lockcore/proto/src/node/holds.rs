@@ -38,7 +38,7 @@ impl<P: Mirror> Core<P> {
             Renewed::NotHeld => Duration::ZERO,
         };
         let chance = self.chance(number);
-        let doubt = self.doubt;
+        let doubted_before = self.doubted_before;
         let entry = &self.table.entries()[&number];
         let is_own = |grant: &&Grant| grant.member == *member;
         match &entry.state {
@@ -77,7 +77,7 @@ impl<P: Mirror> Core<P> {
                 self.table.change(number, |entry| {
                     if let State::Held(lease) = &mut entry.state {
                         lease.extend(&entry.options, ask.sent, left, chance);
-                        lease.doubted(now, doubt);
+                        lease.renew_if_doubted(now, doubted_before);
                     }
                 });
                 self.push(Effect::Observe(Note::Renewed { lock: ask.lock.clone() }));
@@ -124,7 +124,7 @@ impl<P: Mirror> Core<P> {
     /// reconnect may have hidden a force-release, or the server's clock was found ahead. A request
     /// sent at the moment of the reconnect counts as later.
     pub(super) fn is_doubted(&self, sent: Moment) -> bool {
-        sent + Duration::from_micros(1) < self.doubt
+        sent + Duration::from_micros(1) < self.doubted_before
     }
 
     /// Returns the request by which a caller verifies that its guard still has the hold; `None` if

@@ -124,11 +124,11 @@ impl Lease {
         self.is_answered = hold.is_answered;
     }
 
-    /// Makes a renewal due at once, if the lease was requested before `doubt`, so that it may have
-    /// ended unnoticed. Does nothing while a renewal is in flight, because the response repeats
-    /// this check.
-    pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {
-        if self.asked < doubt && self.renew_at.is_some() {
+    /// Makes a renewal due at once, if the lease was requested before `doubted_before`, so that it
+    /// may have ended unnoticed. Does nothing while a renewal is in flight, because the response
+    /// repeats this check.
+    pub(super) fn renew_if_doubted(&mut self, now: Moment, doubted_before: Moment) {
+        if self.asked < doubted_before && self.renew_at.is_some() {
             self.renew_at = Some(now);
         }
     }

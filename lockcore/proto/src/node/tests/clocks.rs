@@ -27,7 +27,7 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
     core.event(at(10_010)).replied(&first[0], &renewed(&first[0], 10_005));
     core.event(at(10_130)).replied(&first[1], &renewed(&first[1], 10_120));
     assert_eq!(ticked(&mut core, at(10_131)), [], "all of them are on their way");
-    assert_eq!(core.doubt, Moment::default());
+    assert_eq!(core.doubted_before, Moment::default());
     // The node's clock has advanced by a tenth of a second, the server's clock by 40 s.
     let (_, ask) = core.event(at(10_200)).begin(wish("x"), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
@@ -88,11 +88,11 @@ fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_dou
     core.event(at(3_500)).replied(&asks[2], &queued(8_100));
     core.event(at(3_600)).replied(&asks[1], &queued(5_100));
     core.event(at(3_700)).replied(&asks[3], &queued(1_000));
-    assert_eq!(core.doubt, Moment::default());
+    assert_eq!(core.doubted_before, Moment::default());
     // The next response is compared with this one.
     let (_, ask) = core.event(at(3_800)).begin(wish("a"), ()).expect("it is open");
     core.event(at(3_900)).replied(&ask.expect("sent"), &queued(5_000));
-    assert_eq!(core.doubt, at(3_800));
+    assert_eq!(core.doubted_before, at(3_800));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
         };
         core.event(at(1_001)).replied(&ask.expect("sent"), &Answer::Acquired(queued));
     }
-    assert_eq!(core.doubt, Moment::default());
+    assert_eq!(core.doubted_before, Moment::default());
 }
 
 // Clocks of different servers are not compared with each other.
@@ -131,6 +131,6 @@ fn each_slot_of_a_cluster_has_a_clock_of_its_own() {
                 &renewed(&ask, clocks[usize::from(ask.lock == LockName::from("b"))] + 20),
             );
         }
-        assert_eq!(core.doubt, at(10_000), "at {now}");
+        assert_eq!(core.doubted_before, at(10_000), "at {now}");
     }
 }
