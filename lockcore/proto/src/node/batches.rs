@@ -361,7 +361,7 @@ impl<P: Mirror> Core<P> {
         sent: Moment,
     ) {
         if self.is_batch(member) {
-            self.prove(member.number(), outcome, sent);
+            self.notify_returned(member.number(), outcome, sent);
         }
     }
 
@@ -459,11 +459,11 @@ impl<P: Mirror> Core<P> {
         };
         let is_late = now >= lease.until();
         if left.is_zero() {
-            self.prove(first, Ok(Released::NotHeld), now);
+            self.notify_returned(first, Ok(Released::NotHeld), now);
             return self.lose_batch(first, "the server no longer has the hold");
         }
         if is_late {
-            self.prove(first, Ok(Released::Released), sent);
+            self.notify_returned(first, Ok(Released::Released), sent);
             return self.lapse(first, "the renewal came too late");
         }
         let extended = self.table.change(first, |entry| {
@@ -475,7 +475,7 @@ impl<P: Mirror> Core<P> {
         let Some((lease, lock)) = extended.flatten() else { return };
         self.extend_served_lease(first, &lease);
         self.push(Effect::Observe(Note::Renewed { lock }));
-        self.prove(first, Ok(Released::Released), sent);
+        self.notify_returned(first, Ok(Released::Released), sent);
         let Some(batch) = self.batches.get(first) else { return };
         let (served, is_awaited) = (batch.served, !batch.returned.is_empty());
         match served {
@@ -511,22 +511,22 @@ impl<P: Mirror> Core<P> {
         let Some((lease, lock)) = retried.flatten() else { return };
         self.extend_served_lease(first, &lease);
         self.push(Effect::Observe(Note::RenewalFailed { lock, error: error.clone() }));
-        self.prove(first, Err(error), now);
+        self.notify_returned(first, Err(error), now);
     }
 
     /// Notifies all guards that passed the hold to the next batch member at `sent` or earlier.
     /// `outcome` says whether the server still had the hold, or is the error because of which this
     /// is unknown.
-    pub(super) fn prove(
+    pub(super) fn notify_returned(
         &mut self,
         first: u64,
         outcome: Result<Released, &StoreError>,
         sent: Moment,
     ) {
         let Some(batch) = self.batches.get_mut(first) else { return };
-        let proven: Vec<(Moment, P)> =
+        let notified: Vec<(Moment, P)> =
             batch.returned.extract_if(.., |(at, _)| *at <= sent).collect();
-        for (_, mirror) in proven {
+        for (_, mirror) in notified {
             mirror.returned(outcome.map_err(StoreError::clone));
             self.push(Effect::Wake(mirror));
         }

@@ -194,7 +194,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn lapse(&mut self, number: u64, why: &'static str) {
         let first = self.held_as(number);
         let error = StoreError::refused(LockErrorKind::Unavailable, UNPROVEN);
-        self.prove(first, Err(&error), self.now);
+        self.notify_returned(first, Err(&error), self.now);
         self.lose(number, why);
     }
 
@@ -224,7 +224,7 @@ impl<P: Mirror> Core<P> {
         }
         match entry.state {
             State::Serving(_) => {
-                self.prove(number, Ok(Released::NotHeld), now);
+                self.notify_returned(number, Ok(Released::NotHeld), now);
                 self.lose_batch(number, "the hold was force-released");
             }
             // The response to the confirmation in flight shows whether the hold exists.

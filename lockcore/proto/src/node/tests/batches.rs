@@ -565,15 +565,15 @@ fn one_renewal_at_a_time_proves_all_that_came_before_and_is_sent_by_the_event_it
         mirrors.push(world.core.table.entries()[&number].mirror.clone());
         assert_eq!(world.core.event(at(turn)).release(number), GivenBack::InBatch);
     }
-    let proven = || mirrors.iter().filter(|mirror| !mirror.0.borrow().is_empty()).count();
+    let notified = || mirrors.iter().filter(|mirror| !mirror.0.borrow().is_empty()).count();
     let first = world.sent();
     assert_eq!(first.len(), 1, "{first:?}");
     world.answer(at(6), &first[0]);
-    assert_eq!(proven(), 1, "the others came after it was sent");
+    assert_eq!(notified(), 1, "the others came after it was sent");
     let second = world.sent();
     assert_eq!(second.len(), 1, "{second:?}");
     world.answer(at(7), &second[0]);
-    assert_eq!(proven(), 3);
+    assert_eq!(notified(), 3);
     assert_eq!(world.sent(), [], "none waits for more");
     assert!(mirrors.iter().all(|mirror| mirror.0.take() == [Ok(Released::Released)]));
 }
