@@ -132,7 +132,7 @@ impl<P: Mirror> Core<P> {
             // because other members share it. If the hold was released already, this reply is out
             // of date, and there is nothing to do.
             return match source {
-                GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
+                GrantSource::OtherResponse(sent) if self.recent_releases.since(first, sent) => {}
                 _ => self.give_back_batch(lock, name, reported.numbers),
             };
         }
@@ -142,7 +142,7 @@ impl<P: Mirror> Core<P> {
         // have queued them after the grant.
         let anchors = entries().filter(|entry| !entry.ambiguous).map(|entry| entry.anchor);
         let (anchor, may_be_old) = match source {
-            GrantSource::Answer(sent) | GrantSource::Aside(sent) => (sent, false),
+            GrantSource::AcquireResponse(sent) | GrantSource::OtherResponse(sent) => (sent, false),
             GrantSource::Message => {
                 let latest = anchors.max();
                 (latest.unwrap_or_default(), latest.is_none())

@@ -20,10 +20,10 @@ use crate::{Command, Grant, Mode, Reply};
 #[derive(Debug, Clone, Copy)]
 pub(super) enum GrantSource {
     /// The response to the member's acquire, which was sent at this time.
-    Answer(Moment),
+    AcquireResponse(Moment),
     /// The response to any other request, such as a touch or another member's release, which was
     /// sent at this time.
-    Aside(Moment),
+    OtherResponse(Moment),
     /// A message from the server.
     Message,
 }
@@ -46,7 +46,7 @@ impl GrantSource {
     /// force-released after the request. A message may be late by any time.
     pub(super) fn may_be_late<P: Mirror>(self, entry: &Entry<P>) -> bool {
         match self {
-            Self::Answer(sent) | Self::Aside(sent) => entry.is_revoked_since(sent),
+            Self::AcquireResponse(sent) | Self::OtherResponse(sent) => entry.is_revoked_since(sent),
             Self::Message => entry.revoked.is_some() || entry.unheard,
         }
     }
@@ -86,12 +86,12 @@ impl<P: Mirror> Core<P> {
             let (hold, numbers) = (Some((&ask.lock, member)), batch.as_slice());
             let reported =
                 ReportedBatch { hold, answered, numbers, token: *token, left_ms: *left_ms };
-            return self.granted_batch(reported, GrantSource::Aside(ask.sent));
+            return self.granted_batch(reported, GrantSource::OtherResponse(ask.sent));
         }
         if self.table.entries().contains_key(&number) {
             let source = match answered.contains(member) {
-                true => GrantSource::Answer(ask.sent),
-                false => GrantSource::Aside(ask.sent),
+                true => GrantSource::AcquireResponse(ask.sent),
+                false => GrantSource::OtherResponse(ask.sent),
             };
             return self.granted(number, *token, *left_ms, source);
         }
@@ -143,7 +143,8 @@ impl<P: Mirror> Core<P> {
         source: GrantSource,
     ) {
         let now = self.now;
-        let Some(entry) = self.table.granted(number, matches!(source, GrantSource::Answer(_)))
+        let Some(entry) =
+            self.table.granted(number, matches!(source, GrantSource::AcquireResponse(_)))
         else {
             return;
         };
@@ -154,7 +155,7 @@ impl<P: Mirror> Core<P> {
         let left = Duration::from_millis(left_ms);
         let is_message = matches!(source, GrantSource::Message);
         let anchor = match source {
-            GrantSource::Answer(sent) | GrantSource::Aside(sent) => sent,
+            GrantSource::AcquireResponse(sent) | GrantSource::OtherResponse(sent) => sent,
             GrantSource::Message => entry.anchor,
         };
         // If two acquire copies have run, the message may report an old grant: the first copy was
