@@ -122,7 +122,7 @@ impl Driver {
             return Err(self.closed());
         }
         let sent = self.clock.now();
-        let ask = self.read(|core| core.aside(lock, command, sent));
+        let ask = self.read(|core| core.untracked_request(lock, command, sent));
         TimedRequest::send(self, ask).await
     }
 

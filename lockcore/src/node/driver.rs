@@ -355,7 +355,7 @@ impl Driver {
         let command = Command::Inspect { from: u32::MAX, most: MOST_NAMED };
         let (lock, sent) = (lock.clone(), self.clock.now());
         let driver = Arc::clone(self);
-        let ask = self.read(|core| core.aside(lock, command, sent));
+        let ask = self.read(|core| core.untracked_request(lock, command, sent));
         self.send_then(ask, move |answer| driver.observer.held_by(&wait, answer));
     }
 

@@ -92,7 +92,7 @@ impl World {
             let lock = self.names[lock].clone();
             let sent = self.processes[place.slot].timers(self.now);
             let command = Command::ForceRelease { member: None };
-            let ask = self.processes[place.slot].core.aside(lock, command, sent);
+            let ask = self.processes[place.slot].core.untracked_request(lock, command, sent);
             self.send(place, ask);
         }
         if mode == Mode::Wait && self.dice.one_in(4) {

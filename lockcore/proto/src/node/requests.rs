@@ -47,7 +47,7 @@ impl<P: Mirror> Core<P> {
 
     /// Creates a request of the driver itself, such as an inspection. It belongs to no attempt or
     /// hold, so the core does not count it as in flight.
-    pub fn aside(&self, lock: LockName, command: Command, sent: Moment) -> Ask {
+    pub fn untracked_request(&self, lock: LockName, command: Command, sent: Moment) -> Ask {
         let lane = self.table.lane_of(&lock);
         Ask { lock, command, sent, background: false, lane, way: Way::Script }
     }
@@ -58,7 +58,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn request(&self, lock: LockName, command: Command, background: bool) -> Ask {
         let is_release = matches!(command, Command::Release { .. });
         let way = if is_release && !self.busy.has(&lock) { Way::Fast } else { Way::Script };
-        Ask { background, way, ..self.aside(lock, command, self.now) }
+        Ask { background, way, ..self.untracked_request(lock, command, self.now) }
     }
 
     pub(super) fn background(&mut self, ask: Ask) {
