@@ -111,7 +111,7 @@ impl Server {
     pub(crate) fn places(&self, model: &Locking) -> Vec<Id> {
         match self {
             Self::Queue { state, .. } => {
-                let aside = state.aside.values().flat_map(|aside| aside.members.iter());
+                let aside = state.set_aside.values().flat_map(|aside| aside.members.iter());
                 let mut places: Vec<_> = state.queue.iter().chain(aside).collect();
                 places.sort_unstable();
                 places.into_iter().map(|(_, member)| model.id(member)).collect()
@@ -136,7 +136,7 @@ impl Server {
         let member = model.member(member);
         match self {
             Self::Queue { state, .. } => {
-                let aside = state.aside.get(member.node());
+                let aside = state.set_aside.get(member.node());
                 aside.is_some_and(|aside| aside.members.get(member).is_some())
             }
             // The Redisson layout leaves a skipped member in front.
@@ -162,7 +162,7 @@ impl Server {
                 let parts = state.holds.iter().map(|(at_ms, _)| at_ms);
                 let waits = |node: &str| state.queue.iter().any(|(_, waits)| waits.node() == node);
                 let patience = state.patience.iter().filter(|(node, _)| waits(node));
-                let aside = state.aside.values().map(|aside| aside.ends_ms);
+                let aside = state.set_aside.values().map(|aside| aside.ends_ms);
                 let patience = patience.map(|(_, at_ms)| *at_ms);
                 next(&mut lease.into_iter().chain(parts).chain(patience).chain(aside))
             }
@@ -235,7 +235,7 @@ impl Server {
     pub(crate) fn renumber(&mut self, last: &mut u64) {
         match self {
             Self::Queue { state, counter: Some(counter) } => {
-                let aside = state.aside.values().flat_map(|aside| aside.members.iter());
+                let aside = state.set_aside.values().flat_map(|aside| aside.members.iter());
                 let aside = aside.map(|(place, member)| (place, member.clone(), true));
                 let queued = state.queue.iter();
                 let queued = queued.map(|(place, member)| (place, member.clone(), false));
@@ -251,7 +251,7 @@ impl Server {
                 for (place, (_, member, is_aside)) in (GREETED_US + 1..).zip(&places) {
                     if !is_aside {
                         state.queue.set(member, place);
-                    } else if let Some(aside) = state.aside.get_mut(member.node()) {
+                    } else if let Some(aside) = state.set_aside.get_mut(member.node()) {
                         aside.members.set(member, place);
                     }
                 }

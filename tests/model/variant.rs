@@ -136,16 +136,16 @@ impl Variant {
                 answer
             }
             (Self::LeavesThemAside, Command::Touch { .. }) => {
-                state.aside.clear();
+                state.set_aside.clear();
                 state.step(call, command)
             }
             (Self::BringsThemBackLast, Command::Touch { members }) => {
-                let was_aside = |node: &str| before.aside.get(node);
+                let was_aside = |node: &str| before.set_aside.get(node);
                 let last = state.queue.greatest().map_or(0, |(score, _)| score);
                 for member in members {
                     let aside = was_aside(member.node());
                     if aside.is_some_and(|aside| aside.members.get(member).is_some())
-                        && let Some(aside) = state.aside.get_mut(member.node())
+                        && let Some(aside) = state.set_aside.get_mut(member.node())
                     {
                         aside.members.set(member, last + 1);
                     }

@@ -60,7 +60,7 @@ pub struct QueueState {
     /// it may be searched now.
     pub swept_until_ms: Option<u64>,
     /// The waiters that were taken out of the queue and may return, by node id.
-    pub aside: BTreeMap<Box<str>, SetAside>,
+    pub set_aside: BTreeMap<Box<str>, SetAside>,
     /// The members with shared holds, ordered by the time when their leases end. An expired hold
     /// keeps its weight until a command removes it.
     pub holds: SortedSet<Member>,
@@ -382,7 +382,7 @@ impl QueueState {
         }
         self.patience.retain(|_, at_ms| *at_ms > now_ms);
         self.swept_until_ms.take_if(|at_ms| *at_ms <= now_ms);
-        self.aside.retain(|_, aside| aside.ends_ms > now_ms && !aside.members.is_empty());
+        self.set_aside.retain(|_, of_node| of_node.ends_ms > now_ms && !of_node.members.is_empty());
         let ended: Vec<Member> = self.tombstones.passed(now_ms).cloned().collect();
         for member in &ended {
             self.tombstones.remove(member);

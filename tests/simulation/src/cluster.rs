@@ -96,10 +96,10 @@ fn take(state: &mut QueueState, keys: Keys, ahead_ms: i64, into: &mut QueueState
             (into.queue, into.tombstones) =
                 (std::mem::take(&mut state.queue), std::mem::take(&mut state.tombstones));
             into.patience = std::mem::take(&mut state.patience);
-            into.aside = std::mem::take(&mut state.aside);
+            into.set_aside = std::mem::take(&mut state.set_aside);
             into.queue_ends_ms = state.queue_ends_ms.take();
             into.patience.values_mut().for_each(later);
-            into.aside.values_mut().for_each(|passed| later(&mut passed.ends_ms));
+            into.set_aside.values_mut().for_each(|passed| later(&mut passed.ends_ms));
             into.queue_ends_ms.iter_mut().for_each(later);
         }
     }

@@ -143,7 +143,7 @@ impl Resource {
 
     /// Returns the skipped members, which may be restored.
     pub(crate) fn aside(&self) -> Vec<Who> {
-        let members = self.0.aside.values().flat_map(|aside| aside.members.iter());
+        let members = self.0.set_aside.values().flat_map(|aside| aside.members.iter());
         members.map(|(_, member)| who(member)).collect()
     }
 

@@ -110,7 +110,7 @@ impl Snapshot {
         for (node, (_, expiry, items)) in aside {
             let members = members(&items).expect("members");
             let ends_ms = u64::try_from(expiry).expect("it ends");
-            state.aside.insert(node.into(), SetAside { members, ends_ms });
+            state.set_aside.insert(node.into(), SetAside { members, ends_ms });
         }
         state.swept_until_ms = end(swept).filter(|_| swept > 0);
         let is_number = counter.2.parse::<i128>().is_ok();
@@ -220,7 +220,7 @@ pub async fn put(redis: &mut Raw, lock: &str, state: &QueueState) {
         put.cmd("SET").arg(&key).arg("1");
         ends(&mut put, &key, Some(ends_ms));
     }
-    for (node, aside) in &state.aside {
+    for (node, aside) in &state.set_aside {
         put_set(&mut put, &aside_key(lock, node), &aside.members, Some(aside.ends_ms));
     }
     redis.run(&put).await;

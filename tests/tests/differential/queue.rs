@@ -146,7 +146,7 @@ impl Layout for Queue {
         }
         ends.extend(lock.patience.values());
         ends.extend(lock.swept_until_ms);
-        ends.extend(lock.aside.values().map(|passed| passed.ends_ms));
+        ends.extend(lock.set_aside.values().map(|passed| passed.ends_ms));
         ends.extend(lock.holds.iter().chain(lock.tombstones.iter()).map(|(ends_ms, _)| ends_ms));
         ends
     }
@@ -159,7 +159,7 @@ impl Layout for Queue {
     }
 
     fn waiters(state: &Kept) -> Vec<Member> {
-        let passed = state.lock.aside.values().flat_map(|passed| passed.members.iter());
+        let passed = state.lock.set_aside.values().flat_map(|passed| passed.members.iter());
         state.lock.queue.iter().chain(passed).map(|(_, member)| member.clone()).collect()
     }
 
@@ -346,8 +346,8 @@ impl Layout for Queue {
                 near.settle(ends_ms, *actual);
             }
         }
-        for (node, passed) in &mut expected.aside {
-            if let Some(actual) = actual.aside.get(node) {
+        for (node, passed) in &mut expected.set_aside {
+            if let Some(actual) = actual.set_aside.get(node) {
                 near.settle(&mut passed.ends_ms, actual.ends_ms);
             }
         }

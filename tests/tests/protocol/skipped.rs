@@ -66,7 +66,7 @@ async fn those_skipped_go_aside_with_their_scores(mut bench: Bench) {
     assert_eq!(bench.holder().await, Some(second.clone()));
     assert_eq!(bench.queue().await, []);
     let (mut state, now_ms) = bench.state().await;
-    let aside = &state.of_queue().aside[dead[0].node()];
+    let aside = &state.of_queue().set_aside[dead[0].node()];
     assert_eq!(aside.members, scores);
     let lasts = aside.ends_ms - now_ms;
     assert!((14_000..=15_000).contains(&lasts), "{lasts}");
@@ -190,7 +190,7 @@ async fn the_dead_are_skipped_whether_they_fit_or_not(mut bench: Bench) {
     assert_eq!((reply.outcome, reply.skipped), (Acquired::Granted, 2));
     let parts: Vec<_> = bench.parts().await.into_iter().map(|(member, _)| member).collect();
     assert!(parts.len() == 2 && parts.contains(&read) && parts.contains(&reader), "{parts:?}");
-    assert_eq!(bench.state().await.0.of_queue().aside[dead[0].node()].members.len(), 2);
+    assert_eq!(bench.state().await.0.of_queue().set_aside[dead[0].node()].members.len(), 2);
     bench.everything_expires().await;
 }
 

@@ -71,7 +71,7 @@ impl State {
     /// The skipped members of the node, by position.
     pub(crate) fn aside(&self, node: &NodeId) -> Vec<Member> {
         let Self::Queue(state) = self else { return Vec::new() };
-        let aside = state.aside.get(node.as_str());
+        let aside = state.set_aside.get(node.as_str());
         aside
             .into_iter()
             .flat_map(|aside| aside.members.iter())
@@ -158,7 +158,7 @@ fn pass_of_queue(state: &mut QueueState, ms: u64) {
     earlier(&mut state.holds, ms);
     earlier(&mut state.tombstones, ms);
     state.patience.values_mut().chain(&mut state.swept_until_ms).for_each(|at_ms| *at_ms -= ms);
-    state.aside.values_mut().for_each(|aside| aside.ends_ms -= ms);
+    state.set_aside.values_mut().for_each(|aside| aside.ends_ms -= ms);
 }
 
 fn earlier<M: Ord + Clone>(set: &mut SortedSet<M>, ms: u64) {

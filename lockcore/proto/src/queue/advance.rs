@@ -167,21 +167,21 @@ impl QueueState {
     /// with its score. The node's next touch, the command that keeps waiters alive, puts it back.
     fn skip(&mut self, call: &mut Call<'_>, member: &Member, score: u64) {
         self.queue.remove(member);
-        let aside = self.aside.entry(member.node().into()).or_default();
+        let set_aside = self.set_aside.entry(member.node().into()).or_default();
         // A late acquire may have queued the member at the tail while it was set aside. The better
         // score counts.
-        let first = aside.members.get(member).map_or(score, |aside| aside.min(score));
-        aside.members.set(member, first);
-        aside.ends_ms = call.now_ms() + ASIDE_MS;
+        let first = set_aside.members.get(member).map_or(score, |earlier| earlier.min(score));
+        set_aside.members.set(member, first);
+        set_aside.ends_ms = call.now_ms() + ASIDE_MS;
         call.skipped += 1;
     }
 
     /// Puts a skipped member back into the queue, with its old score. Returns true if it had been
     /// skipped.
     pub(super) fn bring_back(&mut self, member: &Member) -> bool {
-        let Some(aside) = self.aside.get_mut(member.node()) else { return false };
-        let Some(score) = aside.members.get(member) else { return false };
-        aside.members.remove(member);
+        let Some(set_aside) = self.set_aside.get_mut(member.node()) else { return false };
+        let Some(score) = set_aside.members.get(member) else { return false };
+        set_aside.members.remove(member);
         self.queue.set(member, score);
         true
     }
@@ -286,18 +286,20 @@ impl QueueState {
             return;
         }
         let members = self.in_front(call, name, numbers);
-        let aside = self.aside.entry(name.node().into()).or_default();
+        let set_aside = self.set_aside.entry(name.node().into()).or_default();
         for (score, member) in members {
-            let first = aside.members.get(&member).map_or(score, |aside| aside.min(score));
-            aside.members.set(&member, first);
+            let first = set_aside.members.get(&member).map_or(score, |earlier| earlier.min(score));
+            set_aside.members.set(&member, first);
         }
-        aside.ends_ms = call.now_ms() + ASIDE_MS;
+        set_aside.ends_ms = call.now_ms() + ASIDE_MS;
     }
 
     /// Removes a waiting or skipped member. Returns true if it existed.
     pub(super) fn drop_waiting(&mut self, member: &Member) -> bool {
-        let was_aside =
-            self.aside.get_mut(member.node()).is_some_and(|aside| aside.members.remove(member));
+        let was_aside = self
+            .set_aside
+            .get_mut(member.node())
+            .is_some_and(|set_aside| set_aside.members.remove(member));
         self.queue.remove(member) || was_aside
     }
 

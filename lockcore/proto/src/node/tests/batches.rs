@@ -999,7 +999,7 @@ fn the_rest_of_a_batch_that_was_force_released_comes_back_in_front() {
         }
         world.run(at(4));
         world.lock.expire(START_MS + 4);
-        assert!(world.lock.aside.is_empty(), "the members that are done do not stand aside");
+        assert!(world.lock.set_aside.is_empty(), "the members that are done do not stand aside");
     }
 }
 
@@ -1013,7 +1013,7 @@ fn a_guard_that_leaks_as_the_last_of_its_batch_ends_the_batch_on_the_server() {
     world.run(at(2));
     assert_eq!((world.holder(), world.lock.batch()), (Some(attempts[0] << ROUND_BITS), &[][..]));
     world.touch_other(at(10_100));
-    assert!(world.lock.aside.is_empty());
+    assert!(world.lock.set_aside.is_empty());
 }
 
 #[test]
@@ -1104,7 +1104,7 @@ fn all_of_a_batch_leave_where_the_hold_was_force_released_and_their_callers_are_
     world.run(at(3));
     world.hear(at(4));
     world.run(at(4));
-    let aside = world.lock.aside.values().flat_map(|aside| aside.members.iter());
+    let aside = world.lock.set_aside.values().flat_map(|aside| aside.members.iter());
     assert_eq!(aside.count(), 0);
     assert_eq!(world.core.counts(), Counts::default());
     assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());

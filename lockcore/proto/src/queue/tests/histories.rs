@@ -164,7 +164,7 @@ impl History {
         let mine = |member: &&Member| letter(member) == by && !gone(member);
         let known: Vec<_> = self.members.iter().filter(mine).cloned().collect();
         let held = holds_of(&self.bench.state, self.bench.now());
-        let aside = self.bench.state.aside.values();
+        let aside = self.bench.state.set_aside.values();
         let aside: Vec<_> = aside.flat_map(|aside| aside.members.iter()).collect();
         let is_there = |member: &&Member| {
             held.contains_key(*member)
@@ -454,7 +454,7 @@ impl History {
             assert_eq!(ahead, None, "{member} passed another\n{context}");
         }
         let is_aside = |state: &QueueState, member: &Member| {
-            state.aside.get(member.node()).is_some_and(|one| one.members.get(member).is_some())
+            state.set_aside.get(member.node()).is_some_and(|one| one.members.get(member).is_some())
         };
         let leaves = |member: &Member| match command {
             Command::Leave { leaving } => leaving.iter().any(|one| one.member == *member),
@@ -465,7 +465,7 @@ impl History {
                 continue;
             }
             assert_ne!(letter(member), by, "{member} of the caller\n{context}");
-            let aside = after.aside.get(member.node()).and_then(|one| one.members.get(member));
+            let aside = after.set_aside.get(member.node()).and_then(|one| one.members.get(member));
             // The first score counts, even if a late request has queued it once more meanwhile.
             let is_away = self.bench.away.contains(letter(member));
             if is_away && aside.is_some_and(|aside| aside <= score) {
@@ -478,7 +478,7 @@ impl History {
         for (score, member) in after.queue.iter() {
             if is_aside(before, member) && before.queue.get(member).is_none() {
                 let is_newcomer = matches!(command, Command::Acquire { .. });
-                let was = before.aside[member.node()].members.get(member);
+                let was = before.set_aside[member.node()].members.get(member);
                 assert!(is_newcomer || was == Some(score), "{member}\n{context}");
                 self.count("returned", 1);
             }
@@ -522,7 +522,7 @@ impl History {
 
 /// Returns the member's score when the walk begins; last, if this command queues it.
 fn score_of(before: &QueueState, command: &Command, member: &Member) -> u64 {
-    let aside = before.aside.get(member.node()).and_then(|one| one.members.get(member));
+    let aside = before.set_aside.get(member.node()).and_then(|one| one.members.get(member));
     // A touch puts it back. A member that was skipped and requested again has two scores.
     let aside = aside.filter(|_| matches!(command, Command::Touch { .. }));
     before.queue.get(member).into_iter().chain(aside).min().unwrap_or(u64::MAX)

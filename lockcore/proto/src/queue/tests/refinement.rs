@@ -16,7 +16,7 @@ struct Mutex {
     holder: Option<(Member, u64)>,
     /// The waiters in the order of arrival, by ordinal number.
     line: BTreeMap<u64, Member>,
-    aside: BTreeMap<u64, Member>,
+    set_aside: BTreeMap<u64, Member>,
     aside_until: BTreeMap<char, u64>,
     heard_until: BTreeMap<char, u64>,
     given_up: BTreeMap<Member, u64>,
@@ -30,7 +30,7 @@ impl Mutex {
         self.given_up.retain(|_, at_ms| *at_ms > now_ms);
         self.aside_until.retain(|_, at_ms| *at_ms > now_ms);
         let is_kept = |of: &Member| self.aside_until.contains_key(&letter(of));
-        self.aside.retain(|_, member| is_kept(member));
+        self.set_aside.retain(|_, member| is_kept(member));
     }
 
     fn score(&self, member: &Member) -> Option<u64> {
@@ -47,7 +47,7 @@ impl Mutex {
                 continue;
             }
             if of != by && away.contains(of) {
-                self.aside.insert(score, member);
+                self.set_aside.insert(score, member);
                 self.aside_until.insert(of, now_ms + ASIDE_MS);
                 continue;
             }
@@ -94,9 +94,9 @@ impl Mutex {
     }
 
     fn touch(&mut self, by: char, away: &str, now_ms: u64, member: &Member) -> Presence {
-        let aside = self.aside.iter().find(|(_, one)| *one == member).map(|(score, _)| *score);
+        let aside = self.set_aside.iter().find(|(_, one)| *one == member).map(|(score, _)| *score);
         if let Some(score) = aside {
-            self.aside.remove(&score);
+            self.set_aside.remove(&score);
             self.line.insert(score, member.clone());
         }
         let holds = self.holder.as_ref().is_some_and(|(holder, _)| holder == member);
@@ -114,11 +114,11 @@ impl Mutex {
 
     /// Removes the member, wherever it is. Returns whether it existed.
     fn take_out(&mut self, member: &Member) -> bool {
-        let before = self.line.len() + self.aside.len();
+        let before = self.line.len() + self.set_aside.len();
         self.line.retain(|_, one| one != member);
-        self.aside.retain(|_, one| one != member);
+        self.set_aside.retain(|_, one| one != member);
         let held = self.holder.take_if(|(holder, _)| holder == member);
-        held.is_some() || self.line.len() + self.aside.len() < before
+        held.is_some() || self.line.len() + self.set_aside.len() < before
     }
 }
 
@@ -168,8 +168,12 @@ fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -
     // No copy of a command is in flight for longer than a tombstone exists, nor after a release.
     let mine = |member: &&Member| letter(member) == by;
     let held = mutex.holder.iter().map(|(holder, _)| holder);
-    let there: Vec<Member> =
-        held.chain(mutex.line.values()).chain(mutex.aside.values()).filter(mine).cloned().collect();
+    let there: Vec<Member> = held
+        .chain(mutex.line.values())
+        .chain(mutex.set_aside.values())
+        .filter(mine)
+        .cloned()
+        .collect();
     if there.is_empty() || dice.chance(35) {
         let lease_ms = dice.one_of(&[200, 2_500, 9_000, 60_000]);
         let fresh = with_lease(by, members.len() as u64, lease_ms, Demand::EXCLUSIVE);
@@ -181,7 +185,7 @@ fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -
     let member = if dice.chance(85) { dice.one_of(&there) } else { dice.one_of(&known) };
     match dice.below(65) {
         // The acquire counts as unanswered. A skipped member is a newcomer then.
-        0..7 if mutex.aside.values().all(|aside| *aside != member) && there.contains(&member) => {
+        0..7 if mutex.set_aside.values().all(|one| *one != member) && there.contains(&member) => {
             Command::Acquire { members: vec![member], mode: Mode::Wait, queue_limit: 1_000 }
         }
         0..7 => Command::INSPECT,
