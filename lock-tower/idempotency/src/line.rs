@@ -85,17 +85,17 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
     loop {
         // Created before the lookup, so that a response stored after the lookup is not missed.
         let notified = seat.notified();
-        let mut look = pin!(config.within(config.store.look_up(record)));
+        let mut lookup = pin!(config.within(config.store.look_up(record)));
         let (turn, found) = tokio::select! {
             // Poll the acquire first, so that the position in line is requested first.
             biased;
             turn = &mut acquire => match turn {
                 // The lookup was sent together with the acquire, so the reply is about to arrive.
                 // Wait for it: if a response is stored, the replay saves the round trip of `start`.
-                Turn::Granted(_) => (Some(turn), look.await),
+                Turn::Granted(_) => (Some(turn), lookup.await),
                 _ => return turn,
             },
-            found = &mut look => (None, found),
+            found = &mut lookup => (None, found),
         };
         match found {
             Ok(Some(found)) => {

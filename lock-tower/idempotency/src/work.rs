@@ -93,7 +93,7 @@ impl<S> Work<S> {
         let request = Request::from_parts(parts, ReadBody::whole(body));
         let handling = async { inner.ready().await?.call(request).await };
         match timeout_at(latest, handling).await {
-            Ok(Ok(response)) => Ok(keyed.settle(response, latest, guard).await),
+            Ok(Ok(response)) => Ok(keyed.record_outcome(response, latest, guard).await),
             Ok(Err(error)) => {
                 observe::ended(End::NoAnswer);
                 Err(error)
@@ -155,7 +155,7 @@ impl Keyed {
 
     /// Stores the handler's response if the work was done, removes the record if nothing was done,
     /// leaves the record unchanged if this is unknown, and returns the response to send.
-    async fn settle<R>(
+    async fn record_outcome<R>(
         &self,
         response: Response<R>,
         latest: Instant,
