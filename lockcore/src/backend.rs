@@ -23,7 +23,7 @@ use crate::node::class::Class;
 use crate::node::{Attempt, HoldCell, LocalOptions, Node, NodeGuard, NodeRelease, Observer};
 use crate::operate::inspection::LockInspection;
 use crate::operate::status::Status;
-use crate::quorum::{self, Ascent, Climb, Primaries};
+use crate::quorum::{self, AcquireContext, Primaries, QuorumAcquire};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 
@@ -94,12 +94,12 @@ impl Backend {
         let Some(primaries) = &self.quorum else {
             return Acquisition::Node(Attempt::new(&self.node, request, class, local));
         };
-        let ascent = request.and_then(|request| {
+        let context = request.and_then(|request| {
             primaries.check(&request)?;
             let (primaries, of) = (Arc::clone(primaries), HoldCell::of(class));
-            Ok(Ascent { primaries, request, of, local })
+            Ok(AcquireContext { primaries, request, of, local })
         });
-        Acquisition::Quorum(Climb::new(ascent))
+        Acquisition::Quorum(QuorumAcquire::new(context))
     }
 
     pub(crate) async fn inspect(
@@ -152,7 +152,7 @@ impl Backend {
 )]
 pub(crate) enum Acquisition {
     Node(#[pin] Attempt),
-    Quorum(Climb),
+    Quorum(QuorumAcquire),
 }
 
 impl Acquisition {
@@ -161,14 +161,14 @@ impl Acquisition {
     pub(crate) fn position(&self) -> Option<u64> {
         match self {
             Self::Node(attempt) => attempt.position(),
-            Self::Quorum(climb) => *climb.positions.borrow(),
+            Self::Quorum(acquire) => *acquire.positions.borrow(),
         }
     }
 
     pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
         match self {
             Self::Node(attempt) => attempt.positions(),
-            Self::Quorum(climb) => climb.positions.clone(),
+            Self::Quorum(acquire) => acquire.positions.clone(),
         }
     }
 }
@@ -182,8 +182,8 @@ impl Future for Acquisition {
             AcquisitionProjection::Node(attempt) => {
                 attempt.poll(cx).map_ok(|guard| guard.map(Hold::Node))
             }
-            AcquisitionProjection::Quorum(climb) => {
-                Pin::new(climb).poll(cx).map_ok(|hold| hold.map(Hold::Quorum))
+            AcquisitionProjection::Quorum(acquire) => {
+                Pin::new(acquire).poll(cx).map_ok(|hold| hold.map(Hold::Quorum))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A fair lock on a quorum of independent primaries: it is held while a majority of the primaries
 //! hold it.
 //!
-//! An acquisition ([`climb`]) requests the lock from primary after primary, in list order, which
+//! An acquisition ([`acquire`]) requests the lock from primary after primary, in list order, which
 //! all processes share, until a majority has granted it. A [`hold`] keeps the lock there. A
 //! [`primary`] is watched, and counts towards a majority unless it may have lost data. Each primary
 //! has a node, which does everything else as for a lock on a single server.
@@ -14,9 +14,9 @@
 //! - *Exclusion.* A guard is valid while a majority of primaries is certainly held. Any two
 //!   majorities share a primary, which grants the lock to one holder at a time.
 //! - *Order.* An acquisition waits without a timeout only at a primary below all primaries that it
-//!   holds, and elsewhere for a few hops (see [`climb`]), so waits are never circular. All requests
-//!   queue at the lowest primary first, so its queue orders them. Where some processes cannot reach
-//!   it, the queue at the lowest primary common to all does.
+//!   holds, and elsewhere for a few hops (see [`acquire`]), so waits are never circular. All
+//!   requests queue at the lowest primary first, so its queue orders them. Where some processes
+//!   cannot reach it, the queue at the lowest primary common to all does.
 //! - *Lost data.* A primary that has restarted, or was emptied, is treated as another server. It
 //!   counts once all leases it may have lost are over. A hold counts only if the
 //!   primary is still the server that was known when the acquire was sent.
@@ -26,7 +26,7 @@
 //!   numbers are drawn while the last primary is acquired. If the token of the last primary is
 //!   greater still, the other counters draw again before the guard is created.
 
-mod climb;
+mod acquire;
 mod hold;
 #[cfg(feature = "redis")]
 mod list;
@@ -54,7 +54,7 @@ use crate::operate::status::{Connection, Status};
 use crate::store::Links;
 use crate::types::error::LockError;
 
-pub(crate) use self::climb::{Ascent, Climb};
+pub(crate) use self::acquire::{AcquireContext, QuorumAcquire};
 pub(crate) use self::hold::Hold;
 #[cfg(feature = "redis")]
 pub use self::list::Quorum;

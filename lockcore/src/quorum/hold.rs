@@ -31,7 +31,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 
 use super::Primaries;
-use super::climb::{Ascent, BEHIND, HOP};
+use super::acquire::{AcquireContext, BEHIND, HOP};
 use super::primary::Step;
 use crate::node::{Attempt, LocalOptions, later, until};
 use crate::types::error::LockError;
@@ -58,7 +58,7 @@ pub(crate) struct Hold {
 /// The part of a hold that is shared with the task that acquires missing primaries and reports the
 /// loss.
 struct SharedHold {
-    ascent: Ascent,
+    context: AcquireContext,
     /// When the hold began.
     since: Instant,
     /// When `max_hold` ends; `None` if the hold is unlimited.
@@ -85,19 +85,19 @@ enum State {
 
 impl Hold {
     pub(crate) fn new(
-        ascent: Ascent,
+        context: AcquireContext,
         held: Vec<Option<Step>>,
         token: FencingToken,
         waited: Duration,
         position: Option<u64>,
     ) -> Arc<Self> {
         let since = Instant::now();
-        let last = ascent.request.options.max_hold.map(|max_hold| later(since, max_hold));
-        let lock = &ascent.request.lock;
-        let span = ascent.primaries.observer.holding(lock, &ascent.of, token, &Span::none());
-        let primaries = Arc::clone(&ascent.primaries);
+        let last = context.request.options.max_hold.map(|max_hold| later(since, max_hold));
+        let lock = &context.request.lock;
+        let span = context.primaries.observer.holding(lock, &context.of, token, &Span::none());
+        let primaries = Arc::clone(&context.primaries);
         let shared = Arc::new(SharedHold {
-            ascent,
+            context,
             since,
             last,
             state: Mutex::new(State::Held(held)),
@@ -119,7 +119,7 @@ impl Hold {
     }
 
     pub(crate) fn demand(&self) -> Demand {
-        self.shared.ascent.request.demand
+        self.shared.context.request.demand
     }
 
     /// Returns the token, or 0 for a read, because concurrent reads would have different tokens.
@@ -131,11 +131,11 @@ impl Hold {
     }
 
     pub(crate) fn lock(&self) -> &LockName {
-        &self.shared.ascent.request.lock
+        &self.shared.context.request.lock
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {
-        self.shared.ascent.primaries.namespace()
+        self.shared.context.primaries.namespace()
     }
 
     pub(crate) fn waited(&self) -> Duration {
@@ -218,8 +218,8 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // Release the primaries now, rather than when the task has ended.
         drop(self.shared.take());
-        let SharedHold { ascent, since, .. } = &*self.shared;
-        ascent.primaries.observer.ended(self.lock(), &ascent.of, || since.elapsed());
+        let SharedHold { context, since, .. } = &*self.shared;
+        context.primaries.observer.ended(self.lock(), &context.of, || since.elapsed());
     }
 }
 
@@ -238,7 +238,7 @@ impl Drop for Keeper {
 
 impl SharedHold {
     fn primaries(&self) -> &Primaries {
-        &self.ascent.primaries
+        &self.context.primaries
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -307,7 +307,7 @@ impl SharedHold {
     }
 
     fn report_loss(&self) {
-        let Ascent { primaries, request, of, .. } = &self.ascent;
+        let AcquireContext { primaries, request, of, .. } = &self.context;
         let why = match self.last {
             Some(last) if Instant::now() >= last => "max_hold reached",
             _ => "too few primaries hold the lock",
@@ -379,7 +379,7 @@ impl SharedHold {
     /// Acquires the primary at index `at` whenever it is missing. Checks this soon after the grant,
     /// and then less and less often, down to once per renewal period.
     async fn heal_at(&self, at: usize) {
-        let period = self.ascent.request.options.lease / 3;
+        let period = self.context.request.options.lease / 3;
         let mut pause = HOP;
         loop {
             if self.drop_lost(at) {
@@ -419,7 +419,7 @@ impl SharedHold {
     /// renewal period. A fixed lease is not renewed: the request then has the remaining time as
     /// lease and as wait, and queues at the primary. `None` if too little of a fixed lease remains.
     fn request(&self) -> Option<Request> {
-        let mut request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
+        let mut request = Request { mode: Mode::Try, ..self.context.at_a_primary() };
         if request.options.renewal == Renewal::Fixed {
             let left = self.deadline(&self.state()).saturating_duration_since(Instant::now());
             request.mode = Mode::Wait;

@@ -487,7 +487,7 @@ async fn a_hold_that_was_lost_for_a_moment_is_not_healed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_climbs_and_holds_and_leaves_nothing() {
+async fn a_shutdown_ends_acquisitions_and_holds_and_leaves_nothing() {
     let mut network = Network::new(3, 14);
     let process = network.start();
     let guard = locked(&network, process).await;

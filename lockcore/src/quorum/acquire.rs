@@ -63,7 +63,7 @@ pub(crate) const BEHIND: &str = "quorum";
 
 /// The inputs of a quorum acquisition. The hold keeps them, to acquire missing primaries later.
 #[derive(Clone)]
-pub(crate) struct Ascent {
+pub(crate) struct AcquireContext {
     pub(crate) primaries: Arc<Primaries>,
     pub(crate) request: Request,
     /// The cell with the request's class, for logs and metrics.
@@ -71,7 +71,7 @@ pub(crate) struct Ascent {
     pub(crate) local: LocalOptions,
 }
 
-impl Ascent {
+impl AcquireContext {
     /// Labels the request with the caller's trace context, unless it has a label. Called once, so
     /// that the request has the same label at all primaries, including primaries acquired later by
     /// another task.
@@ -90,26 +90,26 @@ impl Ascent {
 
 /// The result of a quorum acquisition. `Ok(None)` means that the lock is busy, and the request does
 /// not wait.
-type ClimbResult = Result<Option<Arc<Hold>>, LockError>;
+type QuorumAcquireResult = Result<Option<Arc<Hold>>, LockError>;
 
 /// The future of a quorum acquisition. Sends nothing until polled. Dropping it leaves all queues,
 /// and releases the primaries held so far.
-pub(crate) struct Climb {
-    running: BoxFuture<'static, ClimbResult>,
+pub(crate) struct QuorumAcquire {
+    running: BoxFuture<'static, QuorumAcquireResult>,
     pub(crate) positions: watch::Receiver<Option<u64>>,
     /// The primaries, until the first poll. If the future is dropped before, their observer warns
     /// of a missing `.await`. `None` after the first poll, and if the request is invalid.
     unpolled: Option<Arc<Primaries>>,
 }
 
-impl Climb {
-    pub(crate) fn new(ascent: Result<Ascent, LockError>) -> Self {
+impl QuorumAcquire {
+    pub(crate) fn new(context: Result<AcquireContext, LockError>) -> Self {
         let (sender, positions) = watch::channel(None);
-        let unpolled = ascent.as_ref().ok().map(|ascent| Arc::clone(&ascent.primaries));
+        let unpolled = context.as_ref().ok().map(|context| Arc::clone(&context.primaries));
         let running = async move {
-            let ascent = ascent?;
-            let reported = Reported::new(&ascent);
-            let result = Climbing::new(ascent, sender).run().await;
+            let context = context?;
+            let reported = Reported::new(&context);
+            let result = QuorumAcquireState::new(context, sender).run().await;
             reported.end(&result);
             result
         };
@@ -117,16 +117,16 @@ impl Climb {
     }
 }
 
-impl Future for Climb {
-    type Output = ClimbResult;
+impl Future for QuorumAcquire {
+    type Output = QuorumAcquireResult;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ClimbResult> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<QuorumAcquireResult> {
         self.unpolled = None;
         self.running.as_mut().poll(cx)
     }
 }
 
-impl Drop for Climb {
+impl Drop for QuorumAcquire {
     fn drop(&mut self) {
         if let Some(primaries) = &self.unpolled {
             primaries.observer.unpolled();
@@ -134,9 +134,9 @@ impl Drop for Climb {
     }
 }
 
-impl fmt::Debug for Climb {
+impl fmt::Debug for QuorumAcquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Climb").finish_non_exhaustive()
+        f.debug_struct("QuorumAcquire").finish_non_exhaustive()
     }
 }
 
@@ -151,13 +151,13 @@ struct Reported {
 }
 
 impl Reported {
-    fn new(ascent: &Ascent) -> Self {
-        let (lock, of) = (ascent.request.lock.clone(), ascent.of.clone());
-        let (primaries, began) = (Arc::clone(&ascent.primaries), Instant::now());
+    fn new(context: &AcquireContext) -> Self {
+        let (lock, of) = (context.request.lock.clone(), context.of.clone());
+        let (primaries, began) = (Arc::clone(&context.primaries), Instant::now());
         Self { primaries, lock, of, began, has_ended: false }
     }
 
-    fn end(mut self, result: &ClimbResult) {
+    fn end(mut self, result: &QuorumAcquireResult) {
         self.has_ended = true;
         let (lock, of) = (self.lock.clone(), self.of.clone());
         let is_timeout = |error: &LockError| error.kind() == LockErrorKind::Timeout;
@@ -188,8 +188,8 @@ impl Drop for Reported {
 }
 
 /// The state of a quorum acquisition in progress.
-struct Climbing {
-    ascent: Ascent,
+struct QuorumAcquireState {
+    context: AcquireContext,
     began: Instant,
     /// When the acquisition has to end: after the caller's wait limit, or after the request timeout
     /// if the request does not wait. `None` without a limit.
@@ -211,25 +211,25 @@ enum LastResponse {
     Failed(LockError),
 }
 
-impl Climbing {
-    fn new(mut ascent: Ascent, positions: watch::Sender<Option<u64>>) -> Self {
+impl QuorumAcquireState {
+    fn new(mut context: AcquireContext, positions: watch::Sender<Option<u64>>) -> Self {
         let began = Instant::now();
-        ascent.label();
-        let request = &ascent.request;
+        context.label();
+        let request = &context.request;
         let end = match request.mode {
-            Mode::Try => Some(ascent.primaries.terms.request_timeout),
+            Mode::Try => Some(context.primaries.terms.request_timeout),
             Mode::Wait => request.options.wait,
         };
         let end = end.map(|wait| later(began, wait));
-        let n = ascent.primaries.members.len();
+        let n = context.primaries.members.len();
         let held = (0..n).map(|_| None).collect();
         let (queued, last_responses) =
             ((0..n).map(|_| None).collect(), (0..n).map(|_| None).collect());
-        Self { ascent, began, end, held, queued, positions, last_responses }
+        Self { context, began, end, held, queued, positions, last_responses }
     }
 
-    async fn run(mut self) -> ClimbResult {
-        let primaries = Arc::clone(&self.ascent.primaries);
+    async fn run(mut self) -> QuorumAcquireResult {
+        let primaries = Arc::clone(&self.context.primaries);
         let _waits = Arc::clone(&primaries.waiting);
         let (mut hop, mut rounds) = (HOP, 0);
         loop {
@@ -239,10 +239,10 @@ impl Climbing {
                 return Ok(None);
             }
             let round = Instant::now();
-            if let Some(hold) = self.climb(hop).await? {
+            if let Some(hold) = self.run_round(hop).await? {
                 return Ok(Some(hold));
             }
-            if self.ascent.request.mode == Mode::Try {
+            if self.context.request.mode == Mode::Try {
                 return self.failure().map_or(Ok(None), Err);
             }
             self.end_round()?;
@@ -278,12 +278,12 @@ impl Climbing {
     /// lock is busy and the request does not wait. Otherwise returns true, even without a hold if
     /// too few primaries are reachable or each attempt has failed.
     async fn begin(&mut self) -> Result<bool, LockError> {
-        let primaries = Arc::clone(&self.ascent.primaries);
-        let lock = self.ascent.request.lock.clone();
+        let primaries = Arc::clone(&self.context.primaries);
+        let lock = self.context.request.lock.clone();
         let mut order = primaries.order(&lock).into_iter();
         loop {
             if !self.is_queued() {
-                if self.is_late() && self.ascent.request.mode == Mode::Wait {
+                if self.is_late() && self.context.request.mode == Mode::Wait {
                     return Err(self.out_of_time());
                 }
                 let Some(at) = order.next().filter(|_| primaries.are_reached()) else {
@@ -330,8 +330,8 @@ impl Climbing {
     /// held primary, and then downwards. Waits for `hop` at each, but without a timeout at a lower
     /// primary if all remaining primaries are needed. Returns the hold once enough primaries are
     /// held, or `None` at the end of the round.
-    async fn climb(&mut self, hop: Duration) -> Result<Option<Arc<Hold>>, LockError> {
-        let primaries = Arc::clone(&self.ascent.primaries);
+    async fn run_round(&mut self, hop: Duration) -> Result<Option<Arc<Hold>>, LockError> {
+        let primaries = Arc::clone(&self.context.primaries);
         let n = self.held.len();
         let mut tried = vec![false; n];
         loop {
@@ -345,7 +345,7 @@ impl Climbing {
                 return Ok(None);
             };
             if self.is_late() {
-                match self.ascent.request.mode {
+                match self.context.request.mode {
                     Mode::Try => return Ok(None),
                     Mode::Wait => return Err(self.out_of_time()),
                 }
@@ -357,7 +357,7 @@ impl Climbing {
                 return Ok(None);
             }
             let is_endless =
-                at < lowest && open.len() == missing && self.ascent.request.mode == Mode::Wait;
+                at < lowest && open.len() == missing && self.context.request.mode == Mode::Wait;
             if is_endless {
                 // A grant in a lower queue would become a hold below the primary it waits for.
                 self.queued[..at].fill_with(|| None);
@@ -370,7 +370,7 @@ impl Climbing {
             }
             let ahead = self.queued[at].as_ref().and_then(Place::ahead);
             if at > lowest && ahead.is_some_and(|ahead| self.is_crowd(ahead)) {
-                primaries.set_lead(&self.ascent.request.lock, at);
+                primaries.set_lead(&self.context.request.lock, at);
             }
             // If a grant at a lower primary has ended the wait early, this primary does not count
             // as tried: the search starts again above the lower primary.
@@ -386,7 +386,7 @@ impl Climbing {
         at: Option<usize>,
         until: Option<Instant>,
     ) -> Result<Option<Arc<Hold>>, LockError> {
-        let primaries = Arc::clone(&self.ascent.primaries);
+        let primaries = Arc::clone(&self.context.primaries);
         let until = until.map(|until| self.end.map_or(until, |end| end.min(until)));
         let (began, lowest) = (Instant::now(), self.lowest_held());
         // If only one primary is missing, confirm the other holds during the wait, because a clock
@@ -441,7 +441,7 @@ impl Climbing {
     /// attempt at the first primary (`is_first`) has the request's own mode, class and local
     /// options, and reports queue positions to the caller. Other attempts wait in any case.
     fn join(&mut self, at: usize, is_first: bool) {
-        let primaries = &self.ascent.primaries;
+        let primaries = &self.context.primaries;
         let (Some(server), Some(node)) = (primaries.server(at), primaries.members[at].node())
         else {
             return;
@@ -449,13 +449,13 @@ impl Climbing {
         if self.queued[at].is_some() {
             return;
         }
-        let mut request = self.ascent.at_a_primary();
+        let mut request = self.context.at_a_primary();
         request.options.wait = self.end.map(|end| end.saturating_duration_since(Instant::now()));
         if !is_first {
             request.mode = Mode::Wait;
         }
-        let class = if is_first { self.ascent.of.class_name() } else { BEHIND };
-        let local = match self.ascent.local {
+        let class = if is_first { self.context.of.class_name() } else { BEHIND };
+        let local = match self.context.local {
             local if is_first => local,
             LocalOptions { store_wait, .. } => {
                 LocalOptions { store_wait, ..LocalOptions::LABELLED }
@@ -478,7 +478,7 @@ impl Climbing {
     /// restart or a loss of data.
     fn drop_stale(&mut self) {
         for (at, place) in self.queued.iter_mut().enumerate() {
-            let server = self.ascent.primaries.server(at);
+            let server = self.context.primaries.server(at);
             drop(place.take_if(|place| server != Some(place.server)));
         }
     }
@@ -506,7 +506,7 @@ impl Climbing {
     /// the request was queued. Returns an error when this time is over, for a request that does not
     /// wait, and after a shutdown.
     async fn reach_enough(&mut self) -> Result<(), LockError> {
-        let primaries = Arc::clone(&self.ascent.primaries);
+        let primaries = Arc::clone(&self.context.primaries);
         let mut view = primaries.view.subscribe();
         if view.borrow().is_closed {
             return Err(primaries.closed());
@@ -514,7 +514,7 @@ impl Climbing {
         let Some(lacking) = view.borrow().lacking else { return Ok(()) };
         self.queued.fill_with(|| None);
         self.held.fill_with(|| None);
-        let Ascent { request, local, .. } = &self.ascent;
+        let AcquireContext { request, local, .. } = &self.context;
         let silence = request.options.lease.max(SILENCE);
         let mut end = self.end.unwrap_or_else(|| later(Instant::now(), silence));
         let is_queued = self.positions.borrow().is_some();
@@ -570,7 +570,7 @@ impl Climbing {
             _ => false,
         };
         let refusing = self.last_responses.iter().filter(refuses).count();
-        let is_hopeless = self.held.len() - refusing < self.ascent.primaries.wanted();
+        let is_hopeless = self.held.len() - refusing < self.context.primaries.wanted();
         if is_hopeless || self.is_late() { Err(self.out_of_time()) } else { Ok(()) }
     }
 
@@ -602,7 +602,7 @@ impl Climbing {
             .iter()
             .flatten()
             .filter(|response| matches!(response, LastResponse::Answered));
-        if answered.count() >= self.ascent.primaries.wanted() {
+        if answered.count() >= self.context.primaries.wanted() {
             return None;
         }
         self.last_responses.iter().flatten().rev().find_map(|response| match response {
@@ -613,13 +613,13 @@ impl Climbing {
 
     fn drop_lost(&mut self) {
         for (at, step) in self.held.iter_mut().enumerate() {
-            drop(step.take_if(|step| !self.ascent.primaries.members[at].has(step)));
+            drop(step.take_if(|step| !self.context.primaries.members[at].has(step)));
         }
     }
 
     fn is_high_enough(&mut self) -> bool {
         self.drop_lost();
-        self.held.iter().flatten().count() >= self.ascent.primaries.wanted()
+        self.held.iter().flatten().count() >= self.context.primaries.wanted()
     }
 
     /// Confirms the holds for which `is_asked` returns true: renews each, and draws another number
@@ -652,7 +652,7 @@ impl Climbing {
         let steps = self.held.iter().flatten();
         let token = steps.map(|step| step.guard.fencing_token()).max()?;
         // Only exclusive guards have a token on a quorum, so reads skip this step.
-        if self.ascent.request.demand == Demand::EXCLUSIVE {
+        if self.context.request.demand == Demand::EXCLUSIVE {
             // Each server has returned a token by now, so each token floor includes the
             // greatest.
             let drawn = self.confirm(|step| step.drawn < token).await;
@@ -665,6 +665,6 @@ impl Climbing {
         let held = std::mem::take(&mut self.held);
         let waited = self.began.elapsed();
         let position = *self.positions.borrow();
-        Some(Hold::new(self.ascent.clone(), held, token, waited, position))
+        Some(Hold::new(self.context.clone(), held, token, waited, position))
     }
 }
