@@ -391,7 +391,7 @@ impl QuorumAcquireState {
         let (began, lowest) = (Instant::now(), self.lowest_held());
         // If only one primary is missing, confirm the other holds during the wait, because a clock
         // jump may have ended a hold. A confirmation also draws a new number. The token of the last
-        // primary is mostly not above this number, and `settle` then sends no request.
+        // primary is mostly not above this number, and `build_hold` then sends no request.
         let mut is_last = self.held.iter().flatten().count() + 1 >= primaries.wanted();
         loop {
             let mut queued = std::mem::take(&mut self.queued);
@@ -403,13 +403,13 @@ impl QuorumAcquireState {
             match event {
                 Event::Granted(of, step) => {
                     self.take(of, step);
-                    if self.is_high_enough() {
+                    if self.holds_enough() {
                         if began.elapsed() > HOP {
                             // The holds were confirmed more than a hop ago, so confirm them again.
                             let drawn = self.confirm(|_| true).await;
                             self.note(drawn);
                         }
-                        if let Some(hold) = self.settle().await {
+                        if let Some(hold) = self.build_hold().await {
                             return Ok(Some(hold));
                         }
                     }
@@ -617,7 +617,7 @@ impl QuorumAcquireState {
         }
     }
 
-    fn is_high_enough(&mut self) -> bool {
+    fn holds_enough(&mut self) -> bool {
         self.drop_lost();
         self.held.iter().flatten().count() >= self.context.primaries.wanted()
     }
@@ -645,10 +645,11 @@ impl QuorumAcquireState {
         }
     }
 
-    /// Creates the quorum hold from the held primaries. First draws another number from each token
-    /// counter below the guard's token, and drops the holds whose counter stays below, so that the
-    /// next guard has a greater token. Returns `None` if fewer primaries than needed remain.
-    async fn settle(&mut self) -> Option<Arc<Hold>> {
+    /// Creates the quorum hold from the held primaries: the step *settle* in `docs/quorum.md`.
+    /// First draws another number from each token counter below the guard's token, and drops the
+    /// holds whose counter stays below, so that the next guard has a greater token. Returns `None`
+    /// if fewer primaries than needed remain.
+    async fn build_hold(&mut self) -> Option<Arc<Hold>> {
         let steps = self.held.iter().flatten();
         let token = steps.map(|step| step.guard.fencing_token()).max()?;
         // Only exclusive guards have a token on a quorum, so reads skip this step.
@@ -659,7 +660,7 @@ impl QuorumAcquireState {
             self.note(drawn);
             self.held.iter_mut().for_each(|step| drop(step.take_if(|step| step.drawn < token)));
         }
-        if !self.is_high_enough() {
+        if !self.holds_enough() {
             return None;
         }
         let held = std::mem::take(&mut self.held);
