@@ -296,8 +296,9 @@ impl SharedHold {
         !is_held
     }
 
-    /// Notifies the guards that the hold is lost, and reports the loss, unless the hold was released
-    /// or leaked before. This runs code from outside this crate, so no mutex may be locked.
+    /// Notifies the guards that the hold is lost, and reports the loss, unless the hold was
+    /// released or leaked before. This runs code from outside this crate, so no mutex may be
+    /// locked.
     fn notify_lost(&self) {
         let is_kept = matches!(*self.state(), State::Held(_));
         self.lost.cancel();
@@ -337,7 +338,7 @@ impl SharedHold {
             tokio::select! {
                 biased;
                 () = hold.until_lost() => {}
-                () = hold.heal() => {}
+                () = hold.acquire_missing() => {}
             }
             let deadline = hold.deadline(&hold.state());
             sleep_until(deadline.min(Instant::now() + MAX_KEPT)).await;
@@ -372,13 +373,13 @@ impl SharedHold {
     }
 
     /// Acquires missing primaries for as long as the hold lasts, independently of each other.
-    async fn heal(&self) {
-        join_all((0..self.primaries().members.len()).map(|at| self.heal_at(at))).await;
+    async fn acquire_missing(&self) {
+        join_all((0..self.primaries().members.len()).map(|at| self.acquire_missing_at(at))).await;
     }
 
     /// Acquires the primary at index `at` whenever it is missing. Checks this soon after the grant,
     /// and then less and less often, down to once per renewal period.
-    async fn heal_at(&self, at: usize) {
+    async fn acquire_missing_at(&self, at: usize) {
         let period = self.context.request.options.lease / 3;
         let mut pause = HOP;
         loop {

@@ -211,7 +211,7 @@ async fn a_primary_that_is_lost_costs_a_holder_nothing() {
         assert!(!guard.is_lost(), "primary {primary}");
         network.mend(process, primary);
         sleep(MAX_LEASE).await;
-        assert_eq!(held_at(&network).await, [0, 1, 2], "it is healed");
+        assert_eq!(held_at(&network).await, [0, 1, 2], "it is acquired again");
         guard.release().await.expect("held");
     }
 }
