@@ -29,7 +29,7 @@ use crate::types::error::LockError;
 
 /// How long a primary must be connected until this process treats it as reachable, and disconnected
 /// until this process treats it as unreachable.
-const SETTLING: Duration = Duration::from_secs(1);
+const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The minimum time between two warnings about the same primary.
 const WARNING: Duration = Duration::from_secs(60);
@@ -104,7 +104,7 @@ impl Primary {
         let (node, refusal) = (OnceLock::new(), Mutex::default());
         let shared = Arc::new(SharedPrimary { at, node, quarantine, view, refusal });
         // In a process that has just started, a connected primary is reachable at once, without
-        // `SETTLING`.
+        // `STABLE_AFTER`.
         let server = connected.and_then(|connected| shared.begin(connected));
         // Created here, and not in the first poll: the runtime may drop the task before polling it.
         let end = RuntimeEnd(Arc::clone(&shared));
@@ -145,7 +145,7 @@ impl SharedPrimary {
             tokio::select! {
                 biased;
                 () = links.until(false) => {}
-                begun = self.settled(node) => {
+                begun = self.until_counting(node) => {
                     self.publish(Some(begun));
                     server = Some(begun);
                 }
@@ -194,16 +194,16 @@ impl SharedPrimary {
                 }
                 Err(error) => {
                     self.refused(error);
-                    sleep(SETTLING).await;
+                    sleep(STABLE_AFTER).await;
                 }
             }
         }
     }
 
-    /// Completes once the primary has been connected for [`SETTLING`], and all leases it may have
-    /// lost are over. Returns the server number.
-    async fn settled(&self, node: &Arc<Node>) -> u64 {
-        sleep(SETTLING).await;
+    /// Completes once the primary has been connected for [`STABLE_AFTER`], and all leases it may
+    /// have lost are over. Returns the server number.
+    async fn until_counting(&self, node: &Arc<Node>) -> u64 {
+        sleep(STABLE_AFTER).await;
         let mut watched: Option<(u64, Instant)> = None;
         loop {
             let asked = Instant::now();
@@ -231,14 +231,14 @@ impl SharedPrimary {
                 }
                 Err(error) => {
                     self.refused(LockError::of_store(error));
-                    SETTLING
+                    STABLE_AFTER
                 }
             };
             sleep(pause).await;
         }
     }
 
-    /// Completes when the primary has been disconnected for [`SETTLING`], or is another server
+    /// Completes when the primary has been disconnected for [`STABLE_AFTER`], or is another server
     /// because it restarted or lost data.
     async fn until_over(&self, node: &Arc<Node>, server: u64, links: &mut Links) {
         let mut down_since = None;
@@ -247,7 +247,7 @@ impl SharedPrimary {
                 true => down_since = None,
                 false => drop(down_since.get_or_insert_with(Instant::now)),
             }
-            let away = down_since.map(|since| since + SETTLING);
+            let away = down_since.map(|since| since + STABLE_AFTER);
             tokio::select! {
                 biased;
                 () = until(away) => return,
