@@ -5,7 +5,7 @@
 //!     instructions free|hot TURNS
 #![allow(missing_docs)]
 
-use proto::node::{Ask, Core, Moment, Outcome, Request, Rules};
+use proto::node::{Core, Moment, Outcome, Request, Rules, StoreRequest};
 use proto::queue::{Call, QueueState};
 use proto::{Demand, Label, LockName, Mode, NodeId, Terms};
 
@@ -45,18 +45,19 @@ impl World {
             label: Label::new("instructions"),
             demand: Demand::EXCLUSIVE,
         };
-        let (attempt, ask) = self.event(|core| core.begin(request, ())).expect("it is open");
-        self.answer(&ask.expect("it is connected"), state);
+        let (attempt, store_request) =
+            self.event(|core| core.begin(request, ())).expect("it is open");
+        self.answer(&store_request.expect("it is connected"), state);
         attempt
     }
 
-    fn answer(&mut self, ask: &Ask, state: &mut QueueState) {
+    fn answer(&mut self, request: &StoreRequest, state: &mut QueueState) {
         self.now_us += 20;
         let mut call = Call::new(&self.node, &|_| true, self.now_us);
         call.counter = self.counter;
-        let answer = state.step(&mut call, &ask.command);
+        let answer = state.step(&mut call, &request.command);
         self.counter = call.counter;
-        self.event(|core| core.replied(ask, &answer));
+        self.event(|core| core.replied(request, &answer));
     }
 
     fn take(&mut self, attempt: u64) -> u64 {
@@ -67,8 +68,8 @@ impl World {
     }
 
     fn release(&mut self, number: u64, state: &mut QueueState) {
-        let ask = self.event(|core| core.release(number)).request().expect("it is held");
-        self.answer(&ask, state);
+        let request = self.event(|core| core.release(number)).request().expect("it is held");
+        self.answer(&request, state);
     }
 }
 

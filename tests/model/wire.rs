@@ -2,7 +2,9 @@
 //! event of the core.
 
 use proto::FencingToken;
-use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End, Way, grouped};
+use proto::node::{
+    Core, Due, Effect, Moment, Note, Outcome as End, StoreRequest as Request, Way, grouped,
+};
 use proto::{
     Acquired, Answer, Command, Event as Message, Grant, Leaving, Left, Link, Member, Mode,
     Presence, Released, Renewed, Reply, StoreError, Touched,

@@ -50,7 +50,7 @@
 //! | position | the number of waiters ahead | [`Acquired::Queued`] |
 //! | release | the command that ends a hold | [`Command::Release`] |
 //! | renewal | the command that extends leases | [`Command::Renew`] |
-//! | request, response | a command under way to the store, and what comes back | [`node::Ask`], [`Answer`] |
+//! | request, response | a command under way to the store, and what comes back | [`node::StoreRequest`], [`Answer`] |
 //! | request group | requests sent together in one script, each with a separate response | [`node::RequestGroup`] |
 //! | round | the next member of an attempt that lost its position | |
 //! | score | the number by which the queue is sorted | |
@@ -107,12 +107,12 @@
 //!     demand: Demand::EXCLUSIVE,
 //! };
 //! let now = Moment::from_micros(0);
-//! let (attempt, ask) = core.event(now).begin(request, ()).expect("open");
-//! let ask = ask.expect("nothing is on its way");
+//! let (attempt, store_request) = core.event(now).begin(request, ()).expect("open");
+//! let store_request = store_request.expect("nothing is on its way");
 //!
 //! // The driver's work: the request to the server, and the reply.
-//! let answer = lock.step(&mut Call::new(&node, &connected, now_us), &ask.command);
-//! core.event(now).replied(&ask, &answer);
+//! let answer = lock.step(&mut Call::new(&node, &connected, now_us), &store_request.command);
+//! core.event(now).replied(&store_request, &answer);
 //! assert!(matches!(core.event(now).take(attempt), Outcome::Granted { .. }));
 //! ```
 

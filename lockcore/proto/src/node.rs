@@ -62,7 +62,7 @@ mod table;
 mod tests;
 
 pub use activity::{Activity, Stage};
-pub use effect::{Ask, Effect, Note, Way};
+pub use effect::{Effect, Note, StoreRequest, Way};
 pub use entry::{Mirror, Refusal, Request};
 pub use group::{RequestGroup, commands, grouped, is_of_one};
 pub use lane::Lanes;
@@ -196,7 +196,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivenBack {
     /// The caller must send this request to the server.
-    By(Ask),
+    By(StoreRequest),
     /// Nothing now: the hold belongs to a batch, waiters of this node that share it in turn, and
     /// passes to the next of them. [`Mirror::returned`] reports later whether the server still had
     /// the hold when this guard released it.
@@ -207,9 +207,9 @@ pub enum GivenBack {
 
 impl GivenBack {
     /// Returns the request to send; `None` if there is none.
-    pub fn request(self) -> Option<Ask> {
+    pub fn request(self) -> Option<StoreRequest> {
         match self {
-            Self::By(ask) => Some(ask),
+            Self::By(request) => Some(request),
             Self::InBatch | Self::Nothing => None,
         }
     }
@@ -342,7 +342,7 @@ impl<P: Mirror> Core<P> {
     /// attempt's number, with a request if the caller must send it now. Without a request, the core
     /// sends it later as an effect, for example because another acquire for this lock is pending,
     /// or because too many are in flight to the server. Returns `None` if the node is closed.
-    pub fn begin(&mut self, request: Request, mirror: P) -> Option<(u64, Option<Ask>)> {
+    pub fn begin(&mut self, request: Request, mirror: P) -> Option<(u64, Option<StoreRequest>)> {
         let now = self.now;
         if self.is_closed {
             return None;
@@ -369,8 +369,8 @@ impl<P: Mirror> Core<P> {
         let fence = self.fence(&lock, &member);
         let entry = Entry { fence, ..Entry::new(lock, member, options, mode, now, mirror) };
         let is_next = self.table.begin(number, entry, has_room);
-        let ask = is_next.then(|| self.first_acquire(number)).flatten();
-        Some((attempt, ask))
+        let store_request = is_next.then(|| self.first_acquire(number)).flatten();
+        Some((attempt, store_request))
     }
 
     /// Returns true if an attempt's acquire is in flight, so that [`take`](Self::take) would return
@@ -482,8 +482,8 @@ impl<P: Mirror> Core<P> {
     /// Releases the hold of a dropped guard. Unlike [`release`](Self::release), this sends the
     /// request as an effect, because no caller waits for the response.
     pub fn dropped(&mut self, number: u64) {
-        if let GivenBack::By(ask) = self.begin_release(number, None, false) {
-            self.push(Effect::Send(ask));
+        if let GivenBack::By(request) = self.begin_release(number, None, false) {
+            self.push(Effect::Send(request));
         }
     }
 
@@ -508,21 +508,21 @@ impl<P: Mirror> Core<P> {
 
     // Events from the store.
 
-    /// Handles the server's response `answer` to the request `ask`.
-    pub fn replied(&mut self, ask: &Ask, answer: &Answer) {
-        self.succeeded(ask);
-        self.compare_clocks(ask, answer);
-        match (&ask.command, answer) {
+    /// Handles the server's response `answer` to `request`.
+    pub fn replied(&mut self, request: &StoreRequest, answer: &Answer) {
+        self.succeeded(request);
+        self.compare_clocks(request, answer);
+        match (&request.command, answer) {
             (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
-                self.table.traffic(ask.lane).pause = attempts::FIRST_RETRY;
-                self.busy.note(&ask.lock, reply.outcome != [Acquired::Granted]);
+                self.table.traffic(request.lane).pause = attempts::FIRST_RETRY;
+                self.busy.note(&request.lock, reply.outcome != [Acquired::Granted]);
                 for (member, outcome) in members.iter().zip(&reply.outcome) {
-                    self.acquired(ask, member, *outcome, reply.first_end_ms);
+                    self.acquired(request, member, *outcome, reply.first_end_ms);
                 }
-                self.absorb(ask, reply);
+                self.absorb(request, reply);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
-                self.batch_released(member, Ok(reply.outcome), ask.sent);
+                self.batch_released(member, Ok(reply.outcome), request.sent);
                 let number = match reply.outcome {
                     Released::Released => self.end(member),
                     Released::NotHeld => self.leave_after_release(member),
@@ -530,20 +530,20 @@ impl<P: Mirror> Core<P> {
                 // Must precede `remember_release`, because on a promoted replica the member may
                 // still be queued. Then the release can grant it the lock, and this reply reports
                 // the grant.
-                self.absorb(ask, reply);
-                self.remember_release(number, &ask.lock, member);
+                self.absorb(request, reply);
+                self.remember_release(number, &request.lock, member);
             }
             (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
-                for (member, outcome) in ask.command.renews().iter().zip(&reply.outcome) {
-                    self.renewed(ask, member, *outcome, &reply.grants);
+                for (member, outcome) in request.command.renews().iter().zip(&reply.outcome) {
+                    self.renewed(request, member, *outcome, &reply.grants);
                 }
             }
             (Command::Touch { members }, Answer::Touched(reply)) => {
-                self.absorb(ask, reply);
-                self.touched(ask, members, reply);
+                self.absorb(request, reply);
+                self.touched(request, members, reply);
             }
             (Command::Leave { leaving }, Answer::Left(reply)) => {
-                self.absorb(ask, reply);
+                self.absorb(request, reply);
                 let outcome = match reply.outcome.contains(&Left::Left) {
                     true => Released::Released,
                     false => Released::NotHeld,
@@ -552,21 +552,21 @@ impl<P: Mirror> Core<P> {
                 // members.
                 for Leaving { member, .. } in leaving.iter().filter(|one| !one.served) {
                     if self.leaves_with(member, leaving) {
-                        self.batch_released(member, Ok(outcome), ask.sent);
+                        self.batch_released(member, Ok(outcome), request.sent);
                         let number = self.end(member);
-                        self.remember_release(number, &ask.lock, member);
+                        self.remember_release(number, &request.lock, member);
                     }
                 }
             }
             (Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
                 let is_held = reply.outcome == [Renewed::Held];
                 let outcome = if is_held { Released::Released } else { Released::NotHeld };
-                self.batch_cut(member, Ok(outcome), ask.sent);
+                self.batch_cut(member, Ok(outcome), request.sent);
                 self.reduced(member, &reply.outcome);
-                self.absorb(ask, reply);
+                self.absorb(request, reply);
             }
             (Command::ForceRelease { .. }, Answer::Released(reply)) => {
-                self.absorb(ask, reply);
+                self.absorb(request, reply);
             }
             _ => {}
         }
@@ -576,27 +576,32 @@ impl<P: Mirror> Core<P> {
     /// replicas or on disk. If the renewal was to confirm a grant, the caller is refused the lock;
     /// otherwise it counts as failed. `answer` is the server's response, if it arrived: members
     /// that hold nothing by it have lost their holds.
-    pub fn unconfirmed(&mut self, ask: &Ask, answer: Option<&Answer>, error: &StoreError) {
+    pub fn unconfirmed(
+        &mut self,
+        request: &StoreRequest,
+        answer: Option<&Answer>,
+        error: &StoreError,
+    ) {
         match answer {
-            Some(_) => self.succeeded(ask),
-            None => self.failed(ask, error),
+            Some(_) => self.succeeded(request),
+            None => self.failed(request, error),
         }
         let outcomes = match answer {
             Some(Answer::Renewed(reply)) => &reply.outcome[..],
             _ => &[],
         };
-        for (at, member) in ask.command.renews().iter().enumerate() {
+        for (at, member) in request.command.renews().iter().enumerate() {
             match outcomes.get(at) {
-                Some(Renewed::NotHeld) => self.renewed(ask, member, Renewed::NotHeld, &[]),
+                Some(Renewed::NotHeld) => self.renewed(request, member, Renewed::NotHeld, &[]),
                 Some(Renewed::Held) | None => self.refuse_unconfirmed(member, error),
             }
         }
     }
 
     /// Handles a request that failed. The `error` states whether the command may have run.
-    pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
-        self.failed(ask, error);
-        match &ask.command {
+    pub fn unanswered(&mut self, request: &StoreRequest, error: &StoreError) {
+        self.failed(request, error);
+        match &request.command {
             Command::Acquire { members, .. } => {
                 for member in members {
                     self.acquire_failed(member, error);
@@ -604,23 +609,23 @@ impl<P: Mirror> Core<P> {
             }
             Command::Release { member } => {
                 self.batch_released(member, Err(error), self.now);
-                self.leave_failed(member, &ask.lock, error);
+                self.leave_failed(member, &request.lock, error);
             }
             Command::Leave { leaving } => {
                 for Leaving { member, .. } in leaving.iter().filter(|one| !one.served) {
                     if self.leaves_with(member, leaving) {
                         self.batch_released(member, Err(error), self.now);
-                        self.leave_failed(member, &ask.lock, error);
+                        self.leave_failed(member, &request.lock, error);
                     }
                 }
             }
             Command::Renew { .. } | Command::Confirm { .. } => {
-                for member in ask.command.renews() {
+                for member in request.command.renews() {
                     self.renewal_failed(member, error);
                 }
             }
             Command::Touch { .. } => {
-                let lock = ask.lock.clone();
+                let lock = request.lock.clone();
                 self.table.touch_by(&lock, self.now + lines::TOUCH_RETRY);
                 self.push(Effect::Observe(Note::TouchFailed { lock, error: error.clone() }));
             }

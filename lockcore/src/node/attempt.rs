@@ -275,9 +275,9 @@ impl RunningAttempt {
         }
         let cell = cell.clone();
         let begun = node.with(|core| core.begin(request, cell.clone()));
-        let Some((attempt, ask)) = begun else { return Err(node.closed()) };
-        if let Some(ask) = ask {
-            node.send(ask);
+        let Some((attempt, store_request)) = begun else { return Err(node.closed()) };
+        if let Some(store_request) = store_request {
+            node.send(store_request);
         }
         drop(in_span);
         Ok(Self { attempt, lock, cell, demand, limit, store_wait, span, _slot: slot })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use proto::node::Ask;
+use proto::node::StoreRequest;
 use proto::{Answer, Command, LockErrorKind, LockName, Released, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -56,11 +56,11 @@ impl TimedRequest {
     ///
     /// # Panics
     /// Outside a tokio runtime, as [`timer`].
-    pub(crate) fn send(driver: &Arc<Driver>, ask: Ask) -> Self {
+    pub(crate) fn send(driver: &Arc<Driver>, store_request: StoreRequest) -> Self {
         let timer = driver.timer_elsewhere();
         let (answer, request) = oneshot::channel();
         // If the receiver was dropped, the caller is gone.
-        driver.send_then(ask, |result| drop(answer.send(result)));
+        driver.send_then(store_request, |result| drop(answer.send(result)));
         Self { driver: Arc::clone(driver), request, timer }
     }
 }
@@ -122,8 +122,8 @@ impl Driver {
             return Err(self.closed());
         }
         let sent = self.clock.now();
-        let ask = self.read(|core| core.untracked_request(lock, command, sent));
-        TimedRequest::send(self, ask).await
+        let store_request = self.read(|core| core.untracked_request(lock, command, sent));
+        TimedRequest::send(self, store_request).await
     }
 
     /// Releases all holds on a lock, in whichever process they are. Returns true if the lock was

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use proto::node::{
-    Ask, Core, Effect, Lanes, Moment, Note, RequestGroup, Rules, grouped, is_of_one,
+    Core, Effect, Lanes, Moment, Note, RequestGroup, Rules, StoreRequest, grouped, is_of_one,
 };
 use proto::{Answer, Command, Event, Link, LockErrorKind, LockName, NodeId, StoreError};
 use smallvec::smallvec;
@@ -210,15 +210,15 @@ impl Driver {
 
     /// Sends a request. The reply is processed even if the caller is gone, because it may contain a
     /// grant for another attempt of this node.
-    pub(crate) fn send(self: &Arc<Self>, ask: Ask) {
-        self.send_group(smallvec![ask], false);
+    pub(crate) fn send(self: &Arc<Self>, request: StoreRequest) {
+        self.send_group(smallvec![request], false);
     }
 
     /// Sends a request, and calls `then` with the response once the core has processed it. If the
     /// runtime ends first, `then` is dropped without a call.
     pub(crate) fn send_then(
         self: &Arc<Self>,
-        ask: Ask,
+        request: StoreRequest,
         then: impl FnOnce(Result<Answer, StoreError>) + Send + 'static,
     ) {
         if self.has_ended() {
@@ -230,7 +230,7 @@ impl Driver {
             driver.replied(&group, &replied);
             then(replied.and_then(Replies::only));
         };
-        self.store.send(smallvec![ask], Then::call(taken));
+        self.store.send(smallvec![request], Then::call(taken));
     }
 
     /// Runs the timers that are due. Returns true if more are due, and when to call this again:
@@ -259,10 +259,10 @@ impl Driver {
         if is_closed {
             self.progressed();
         }
-        let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
+        let requests = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
         // Send within this call, not in a task: a task of the next tick could overtake a task of
         // this tick, and attempts that had to wait would lose their order.
-        self.send_all(asks, false);
+        self.send_all(requests, false);
         self.run(effects);
         (is_more, armed)
     }
@@ -317,14 +317,14 @@ impl Driver {
             if !urgent.is_empty() {
                 self.send_all(urgent, false);
             }
-            let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
+            let requests = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
             let renewals = taken(&mut effects, |effect| matches!(effect, Effect::Confirm(_)));
             // Send in a task: an in-memory store replies within the call, and the effects of the
             // reply would run inside this call.
-            for (asks, confirmed) in [(asks, false), (renewals, true)] {
-                if !asks.is_empty() {
+            for (requests, confirmed) in [(requests, false), (renewals, true)] {
+                if !requests.is_empty() {
                     let driver = Arc::clone(self);
-                    self.runtime.spawn(async move { driver.send_all(asks, confirmed) });
+                    self.runtime.spawn(async move { driver.send_all(requests, confirmed) });
                 }
             }
         }
@@ -355,16 +355,16 @@ impl Driver {
         let command = Command::Inspect { from: u32::MAX, most: MOST_NAMED };
         let (lock, sent) = (lock.clone(), self.clock.now());
         let driver = Arc::clone(self);
-        let ask = self.read(|core| core.untracked_request(lock, command, sent));
-        self.send_then(ask, move |answer| driver.observer.held_by(&wait, answer));
+        let request = self.read(|core| core.untracked_request(lock, command, sent));
+        self.send_then(request, move |answer| driver.observer.held_by(&wait, answer));
     }
 
     /// Sends requests in order, in groups where possible. If `confirmed` is true, the requests are
     /// renewals, and the store replies once the writes are confirmed by replicas or on the disk.
-    fn send_all(self: &Arc<Self>, asks: Vec<Ask>, confirmed: bool) {
+    fn send_all(self: &Arc<Self>, requests: Vec<StoreRequest>, confirmed: bool) {
         let together = |command: &Command| self.settings.layout.goes_together(command);
         let topology = self.store.topology();
-        for group in grouped(asks, together, |lock| topology.slot(lock)) {
+        for group in grouped(requests, together, |lock| topology.slot(lock)) {
             self.send_group(group, confirmed);
         }
     }
@@ -398,19 +398,21 @@ impl Driver {
         }
     }
 
-    fn replied(self: &Arc<Self>, group: &[Ask], replied: &Replied) {
+    fn replied(self: &Arc<Self>, group: &[StoreRequest], replied: &Replied) {
         self.with(|core| match replied {
             Ok(Replies { answers, unconfirmed }) => {
                 debug_assert_eq!(group.len(), answers.len(), "each command has a reply");
-                for (ask, answer) in group.iter().zip(answers) {
+                for (request, answer) in group.iter().zip(answers) {
                     match (answer, unconfirmed) {
-                        (Ok(answer), None) => core.replied(ask, answer),
-                        (Err(error), None) => core.unanswered(ask, error),
-                        (answer, Some(error)) => core.unconfirmed(ask, answer.as_ref().ok(), error),
+                        (Ok(answer), None) => core.replied(request, answer),
+                        (Err(error), None) => core.unanswered(request, error),
+                        (answer, Some(error)) => {
+                            core.unconfirmed(request, answer.as_ref().ok(), error)
+                        }
                     }
                 }
             }
-            Err(error) => group.iter().for_each(|ask| core.unanswered(ask, error)),
+            Err(error) => group.iter().for_each(|request| core.unanswered(request, error)),
         });
     }
 
@@ -462,22 +464,22 @@ fn seed_of(id: &NodeId) -> u64 {
 /// to by a new task: a release, a leave, or an acquire that had to wait for the response to an
 /// acquire of the same lock on the fast path, without a script.
 fn is_urgent(effect: &mut Effect<HoldCell>) -> bool {
-    let Effect::Send(ask) = effect else { return false };
-    match ask.command {
+    let Effect::Send(request) = effect else { return false };
+    match request.command {
         Command::Release { .. } | Command::Leave { .. } => true,
-        Command::Acquire { .. } => !ask.background,
+        Command::Acquire { .. } => !request.background,
         _ => false,
     }
 }
 
 /// Removes the effects for which `is_one` returns true, and returns their requests in order.
-fn taken(effects: &mut Effects, is_one: fn(&mut Effect<HoldCell>) -> bool) -> Vec<Ask> {
+fn taken(effects: &mut Effects, is_one: fn(&mut Effect<HoldCell>) -> bool) -> Vec<StoreRequest> {
     let taken = effects.extract_if(.., is_one);
-    let ask = |effect| match effect {
-        Effect::Send(ask) | Effect::Confirm(ask) => Some(ask),
+    let request = |effect| match effect {
+        Effect::Send(request) | Effect::Confirm(request) => Some(request),
         _ => None,
     };
-    taken.filter_map(ask).collect()
+    taken.filter_map(request).collect()
 }
 
 impl fmt::Debug for Driver {

@@ -150,8 +150,8 @@ impl NodeGuard {
     pub(crate) async fn confirm(&self) -> Result<FencingToken, LockError> {
         let lost = || LockError::new(LockErrorKind::Lost);
         let NodeHold { node, number, .. } = self.hold();
-        let ask = node.with(|core| core.confirmation(*number)).ok_or_else(lost)?;
-        match TimedRequest::send(node, ask).await? {
+        let request = node.with(|core| core.confirmation(*number)).ok_or_else(lost)?;
+        match TimedRequest::send(node, request).await? {
             Answer::Renewed(reply) if reply.outcome == [Renewed::Held] => {
                 let token = reply.grants.first().map(|grant| grant.token);
                 token.ok_or_else(|| LockError::new(LockErrorKind::Protocol))
@@ -181,10 +181,10 @@ impl NodeGuard {
         // In a batch of waiters that were granted the lock as one hold, the server has the hold
         // under another member's id.
         let asked = node.with(|core| Some((core.downgrade(number)?, core.held_as(number))));
-        let Some((ask, held_as)) = asked else {
+        let Some((request, held_as)) = asked else {
             return Err(LockError::new(LockErrorKind::Lost));
         };
-        match TimedRequest::send(node, ask).await? {
+        match TimedRequest::send(node, request).await? {
             Answer::Renewed(reply) if reply.outcome == [Renewed::NotHeld] => {
                 Err(LockError::new(LockErrorKind::Lost))
             }
@@ -217,9 +217,9 @@ impl NodeGuard {
         }
         hold.observe_end();
         match node.with(|core| core.release(hold.number)) {
-            GivenBack::By(ask) => {
+            GivenBack::By(request) => {
                 let returning = Returning(hold.shared.clone());
-                node.send_then(ask, move |answer| returning.complete(answer));
+                node.send_then(request, move |answer| returning.complete(answer));
             }
             // The core reports the outcome later, with the reply to another request of the batch.
             GivenBack::InBatch => {}

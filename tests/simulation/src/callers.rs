@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::node::{Ask, Outcome as End, Phase, Request};
+use proto::node::{Outcome as End, Phase, Request, StoreRequest};
 use proto::{
     Answer, Command, Demand, Label, LockErrorKind, Member, Mode, Renewal, Renewed, StoreError,
     Terms, WhenBusy,
@@ -92,8 +92,8 @@ impl World {
             let lock = self.names[lock].clone();
             let sent = self.processes[place.slot].timers(self.now);
             let command = Command::ForceRelease { member: None };
-            let ask = self.processes[place.slot].core.untracked_request(lock, command, sent);
-            self.send(place, ask);
+            let request = self.processes[place.slot].core.untracked_request(lock, command, sent);
+            self.send(place, request);
         }
         if mode == Mode::Wait && self.dice.one_in(4) {
             let longest = [50, 1_000, 20_000][self.dice.below(3) as usize];
@@ -124,9 +124,9 @@ impl World {
             demand,
         };
         let begun = self.event(place, |core| core.begin(request, shared));
-        let (attempt, ask) = begun?;
-        if let Some(ask) = ask {
-            self.send(place, ask);
+        let (attempt, store_request) = begun?;
+        if let Some(store_request) = store_request {
+            self.send(place, store_request);
         }
         Some(attempt)
     }
@@ -266,22 +266,22 @@ impl World {
         replicas: Option<u32>,
     ) {
         let Some(open) = self.processes[place.slot].open.remove(&request) else { return };
-        let Open { ask, way } = open;
+        let Open { store_request, way } = open;
         if self.now > way.since() + LATE_US {
-            self.meets(index(&ask), Mechanism::LateAnswer);
+            self.meets(index(&store_request), Mechanism::LateAnswer);
         }
-        self.print(place, "is answered", &(&ask, &answer));
-        let believed = self.believed(place, &ask);
+        self.print(place, "is answered", &(&store_request, &answer));
+        let believed = self.believed(place, &store_request);
         self.looks(place, |core| match (&answer, replicas) {
-            (Ok(answer), Some(0)) => core.unconfirmed(&ask, Some(answer), &no_replica()),
-            (Ok(answer), _) => core.replied(&ask, answer),
-            (Err(error), _) => core.unanswered(&ask, error),
+            (Ok(answer), Some(0)) => core.unconfirmed(&store_request, Some(answer), &no_replica()),
+            (Ok(answer), _) => core.replied(&store_request, answer),
+            (Err(error), _) => core.unanswered(&store_request, error),
         });
         if answer.is_err() {
             self.may_be_overtaken(place.name);
         }
         if let Ok(answer) = &answer {
-            let slot = self.plan.slot(index(&ask));
+            let slot = self.plan.slot(index(&store_request));
             let process = &mut self.processes[place.slot];
             if let Some(now_us) = answer.now_us() {
                 process.shards[way.server].seen[slot].note(now_us);
@@ -292,7 +292,7 @@ impl World {
             if !way.asking {
                 process.note_answer(way.server, slot);
             }
-            self.understood(place, &ask, answer, believed);
+            self.understood(place, &store_request, answer, believed);
         }
         if let Some(caller) = self.releases.remove(&request) {
             self.rest(place, caller);
@@ -301,14 +301,14 @@ impl World {
 
     /// Returns the id of the guard that a renewal is for, if there is a guard, and whether the
     /// guard is valid.
-    fn believed(&self, place: Place, ask: &Ask) -> Option<(u64, bool)> {
-        let member = match ask.command.renews() {
+    fn believed(&self, place: Place, request: &StoreRequest) -> Option<(u64, bool)> {
+        let member = match request.command.renews() {
             [] => return None,
             [member] => member,
             _ => unreachable!("a table renews one at a time"),
         };
         let own = (place.name, member.number());
-        let guards = &self.records[index(ask)].guards;
+        let guards = &self.records[index(request)].guards;
         let guard = guards.iter().find(|guard| (guard.name, guard.hold) == own)?;
         let now = self.processes[place.slot].moment(self.now);
         Some((guard.number, guard.shared.believes(now)))
@@ -318,26 +318,26 @@ impl World {
     fn understood(
         &mut self,
         place: Place,
-        ask: &Ask,
+        request: &StoreRequest,
         answer: &Answer,
         believed: Option<(u64, bool)>,
     ) {
         // An invalid guard has nothing to compare with.
-        let valid = self.believed(place, ask).filter(|(_, believes)| *believes);
+        let valid = self.believed(place, request).filter(|(_, believes)| *believes);
         if let (Answer::Renewed(reply), Some((number, _))) = (answer, valid) {
             if reply.outcome == [Renewed::NotHeld] {
                 self.breaks(Law::L4, || {
-                    format!("{:?} finds nothing, and its guard stays valid", ask.command)
+                    format!("{:?} finds nothing, and its guard stays valid", request.command)
                 });
             }
             if believed == Some((number, false)) {
                 self.breaks(Law::L4, || {
-                    format!("a guard that had ended is valid again by {:?}", ask.command)
+                    format!("a guard that had ended is valid again by {:?}", request.command)
                 });
             }
-            self.has_lease(place, index(ask), number);
+            self.has_lease(place, index(request), number);
         }
-        self.is_known(place, ask, answer);
+        self.is_known(place, request, answer);
     }
 }
 

@@ -4,7 +4,7 @@
 //! A lock moves in two parts: the lock key with the holds, and all other keys. In between, a
 //! command finds only some of the keys.
 
-use proto::node::Ask;
+use proto::node::StoreRequest;
 use proto::queue::QueueState;
 use proto::{Command, Demand, LockErrorKind, Member, StoreError};
 
@@ -129,13 +129,13 @@ impl World {
     pub(crate) fn turns_away(
         &mut self,
         server: usize,
-        ask: &Ask,
+        request: &StoreRequest,
         asking: bool,
     ) -> Option<StoreError> {
         if self.servers.len() == 1 {
             return None;
         }
-        let (lock, number) = (index(ask), ask.lock.slot());
+        let (lock, number) = (index(request), request.lock.slot());
         let slot = self.plan.slot(lock);
         let covers_all = self.plan.seed.is_multiple_of(2);
         if covers_all && self.servers.iter().any(|server| server.down_until > self.now) {
@@ -157,7 +157,7 @@ impl World {
         let try_again = || refused("TRYAGAIN Multiple keys request during rehashing".into());
         let ask_there = || refused(format!("ASK {number} {HOST}:{to}"));
         // The lock key is the only declared key.
-        if let Command::Renew { members, .. } = &ask.command {
+        if let Command::Renew { members, .. } = &request.command {
             return match has_lock_key {
                 true => (!is_short(members, &locks[lock].0)).then(stopped),
                 false if is_source => Some(ask_there()),

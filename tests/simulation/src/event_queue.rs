@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use proto::node::Ask;
+use proto::node::StoreRequest;
 use proto::{Answer, Event, StoreError};
 
 use crate::process::Seen;
@@ -38,14 +38,14 @@ pub(crate) enum What {
     /// without a response.
     Arrive {
         request: u64,
-        ask: Ask,
+        store_request: StoreRequest,
         sent: Sent,
         /// Whether the request waits for replicas.
         waits: bool,
     },
     /// The server receives a copy of a request; the sender receives nothing.
     Repeated {
-        ask: Ask,
+        store_request: StoreRequest,
         sent: Sent,
     },
     /// The process receives the response to a request, or an error instead.

@@ -1,6 +1,6 @@
 //! The holders: they work, request their own lock again, downgrade, leak, forget, and release.
 
-use proto::node::{Ask, GivenBack, Outcome as End};
+use proto::node::{GivenBack, Outcome as End, StoreRequest};
 use proto::{Demand, Renewal};
 
 use crate::callers::lease_us;
@@ -99,8 +99,8 @@ impl World {
         guard.weight = Demand::READ.weight();
         self.meets(lock, Mechanism::Downgrade);
         self.cuts(place, lock, number);
-        if let Some(ask) = self.event(place, |core| core.downgrade(number)) {
-            self.send(place, ask);
+        if let Some(request) = self.event(place, |core| core.downgrade(number)) {
+            self.send(place, request);
         }
         true
     }
@@ -147,7 +147,7 @@ impl World {
         if let (Some(again), true) = (again, cancels_first) {
             self.event(place, |core| core.cancel(again));
         }
-        let ask = if self.dice.one_in(3) {
+        let store_request = if self.dice.one_in(3) {
             self.meets(lock, Mechanism::Drop);
             self.event(place, |core| core.dropped(number));
             None
@@ -157,21 +157,27 @@ impl World {
         if let (Some(again), false) = (again, cancels_first) {
             self.event(place, |core| core.cancel(again));
         }
-        let Some(ask) = ask else { return self.rest(place, caller) };
+        let Some(store_request) = store_request else { return self.rest(place, caller) };
         self.processes[place.slot].callers[caller] = Caller::Releases;
         // A request failed by a lost connection gets a response under another number.
-        let request = self.send(place, ask);
+        let request = self.send(place, store_request);
         let is_open = self.processes[place.slot].open.contains_key(&request);
         let request = if is_open { request } else { self.requests };
         self.releases.insert(request, caller);
     }
 
     /// Releases a hold as a caller waiting for the response.
-    fn releases(&mut self, place: Place, number: u64, lock: usize, shared: &Shared) -> Option<Ask> {
+    fn releases(
+        &mut self,
+        place: Place,
+        number: u64,
+        lock: usize,
+        shared: &Shared,
+    ) -> Option<StoreRequest> {
         let who = (place.name, self.processes[place.slot].core.held_as(number));
         let was_there = self.is_held_by(lock, who);
         match self.event(place, |core| core.release(number)) {
-            GivenBack::By(ask) => Some(ask),
+            GivenBack::By(request) => Some(request),
             GivenBack::InBatch => {
                 let returned = Returned { shared: shared.clone(), lock, who, was_there };
                 self.processes[place.slot].returned.push(returned);

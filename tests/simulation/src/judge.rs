@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use laws::{Evidence, Held, Law, judge};
 use proto::ALL;
-use proto::node::{Ask, Phase};
+use proto::node::{Phase, StoreRequest};
 use proto::queue::Bounds;
 use proto::{
     Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Released, Renewed,
@@ -657,8 +657,8 @@ impl World {
 
     /// Checks that a node's core knows every own hold that was reported to it, so that the hold is
     /// used or released.
-    pub(crate) fn is_known(&mut self, place: Place, ask: &Ask, answer: &Answer) {
-        let (lock, command) = (index(ask), &ask.command);
+    pub(crate) fn is_known(&mut self, place: Place, request: &StoreRequest, answer: &Answer) {
+        let (lock, command) = (index(request), &request.command);
         let is_asked_for = |grant: &Grant| match command {
             // These commands grant nothing.
             Command::Renew { .. } | Command::Confirm { .. } => true,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::node::Ask;
+use proto::node::StoreRequest;
 use proto::{Acquired, Answer, Event, Link, LockErrorKind, NodeId, StoreError};
 
 use crate::event_queue::{Place, Sent, What};
@@ -29,27 +29,27 @@ impl World {
         }
     }
 
-    pub(crate) fn send(&mut self, place: Place, ask: Ask) -> u64 {
-        self.send_by(place, ask, false)
+    pub(crate) fn send(&mut self, place: Place, request: StoreRequest) -> u64 {
+        self.send_by(place, request, false)
     }
 
     /// Sends on a separate connection, and waits there until the replica has the write.
-    pub(crate) fn confirm(&mut self, place: Place, ask: Ask) {
-        self.send_by(place, ask, true);
+    pub(crate) fn confirm(&mut self, place: Place, request: StoreRequest) {
+        self.send_by(place, request, true);
     }
 
-    fn send_by(&mut self, place: Place, ask: Ask, waits: bool) -> u64 {
+    fn send_by(&mut self, place: Place, store_request: StoreRequest, waits: bool) -> u64 {
         self.requests += 1;
-        let way = self.way(place, &ask, waits);
-        self.dispatch(place, self.requests, Open { ask, way })
+        let way = self.way(place, &store_request, waits);
+        self.dispatch(place, self.requests, Open { store_request, way })
     }
 
     /// Sends a request to the routed server.
     pub(crate) fn dispatch(&mut self, place: Place, request: u64, open: Open) -> u64 {
-        let Open { ask, way: Way { server, waits, asking, .. } } = open.clone();
-        self.print(place, "sends", &ask);
+        let Open { store_request, way: Way { server, waits, asking, .. } } = open.clone();
+        self.print(place, "sends", &store_request);
         let latency = self.latency();
-        let can_send = self.can_send(&self.processes[place.slot].shards[server], &ask);
+        let can_send = self.can_send(&self.processes[place.slot].shards[server], &store_request);
         let process = &mut self.processes[place.slot];
         process.open.insert(request, open);
         if !can_send {
@@ -58,7 +58,7 @@ impl World {
             self.at(self.now + 300 * MS, place, answered);
             return request;
         }
-        let slot = self.plan.slot(index(&ask));
+        let slot = self.plan.slot(index(&store_request));
         let shard = &mut process.shards[server];
         let mut arrival = self.now + latency;
         if !waits {
@@ -68,7 +68,7 @@ impl World {
         let (era, seen) = (shard.era, shard.seen[slot]);
         let greatest_token = process.greatest_tokens[slot];
         let sent = Sent { server, era, at: self.now, seen, greatest_token, asking };
-        self.at(arrival, place, What::Arrive { request, ask, sent, waits });
+        self.at(arrival, place, What::Arrive { request, store_request, sent, waits });
         self.times_out(place, request, arrival);
         if self.strikes(Fault::Break) {
             self.disconnect(place, server);
@@ -78,7 +78,13 @@ impl World {
 
     /// Lets a copy of a request run as well. Returns the delay of the response: the response to an
     /// acquire arrives after the copy has run.
-    pub(crate) fn repeat(&mut self, place: Place, ask: &Ask, answer: &Answer, sent: Sent) -> u64 {
+    pub(crate) fn repeat(
+        &mut self,
+        place: Place,
+        request: &StoreRequest,
+        answer: &Answer,
+        sent: Sent,
+    ) -> u64 {
         let acquired = match answer {
             Answer::Acquired(reply) => Some(reply.outcome.as_slice()),
             _ => None,
@@ -92,7 +98,7 @@ impl World {
             return 0;
         }
         let late = self.dice.below(REPEATED_US);
-        self.at(self.now + late, place, What::Repeated { ask: ask.clone(), sent });
+        self.at(self.now + late, place, What::Repeated { store_request: request.clone(), sent });
         acquired.map_or(0, |_| late)
     }
 
@@ -121,7 +127,7 @@ impl World {
         process.open = kept;
         let broken: BTreeMap<u64, Open> = broken;
         for (request, open) in broken {
-            self.meets(index(&open.ask), Mechanism::LostAnswer);
+            self.meets(index(&open.store_request), Mechanism::LostAnswer);
             // The response has another number, so that no request gets two responses.
             self.requests += 1;
             let renamed = self.requests;

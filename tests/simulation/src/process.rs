@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use proto::layout::QUEUE;
-use proto::node::{Ask, Core, Mirror, Moment, Rules};
+use proto::node::{Core, Mirror, Moment, Rules, StoreRequest};
 use proto::{NodeId, Released, StoreError, Terms};
 
 use crate::judge::Who;
@@ -123,7 +123,7 @@ pub(crate) enum Closing {
 /// A request under way.
 #[derive(Debug, Clone)]
 pub(crate) struct Open {
-    pub(crate) ask: Ask,
+    pub(crate) store_request: StoreRequest,
     pub(crate) way: Way,
 }
 

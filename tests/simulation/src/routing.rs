@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use proto::node::{Ask, Lanes};
+use proto::node::{Lanes, StoreRequest};
 use proto::wire::redirect::{Redirect, Route, Step};
 use proto::wire::slot::SLOTS;
 use proto::{Answer, Command, LockErrorKind, Mode, StoreError};
@@ -67,21 +67,21 @@ impl Way {
 
 impl World {
     /// Returns a new request's route.
-    pub(crate) fn way(&self, place: Place, ask: &Ask, waits: bool) -> Way {
-        let slot = self.plan.slot(index(ask));
+    pub(crate) fn way(&self, place: Place, request: &StoreRequest, waits: bool) -> Way {
+        let slot = self.plan.slot(index(request));
         let server = self.processes[place.slot].routing.owners[slot];
         let timeout = Duration::from_micros(REQUEST_TIMEOUT_US);
         let route = match waits {
             true => Route::new(timeout),
-            false => Route::of(&[(&ask.lock, &ask.command)], timeout),
+            false => Route::of(&[(&request.lock, &request.command)], timeout),
         };
         Way { server, is_sent: true, waits, asking: false, route, since: self.now }
     }
 
     /// Whether the process can send the request on this connection. On a Cluster it sends no
     /// acquire if the grant could not be received.
-    pub(crate) fn can_send(&self, shard: &Shard, ask: &Ask) -> bool {
-        let hears = matches!(ask.command, Command::Acquire { mode: Mode::Wait, .. });
+    pub(crate) fn can_send(&self, shard: &Shard, request: &StoreRequest) -> bool {
+        let hears = matches!(request.command, Command::Acquire { mode: Mode::Wait, .. });
         shard.is_connected && (shard.is_subscribed || !hears || self.servers.len() == 1)
     }
 
@@ -107,17 +107,18 @@ impl World {
         // A request sent right behind ASKING goes back to the server that has the slot.
         let is_back = std::mem::take(&mut open.way.asking);
         let step = if is_back { Step::Pause } else { open.way.route.after(redirect) };
-        let ask = open.ask.clone();
+        let store_request = open.store_request.clone();
         let is_sent = match step {
             Step::Follow(at) => {
                 let server = at.port.into();
-                self.finds(place, self.plan.slot(index(&ask)), server);
+                self.finds(place, self.plan.slot(index(&store_request)), server);
                 self.send_again(place, request, server, false)
             }
             Step::Asking(at) => {
                 let server = at.port.into();
                 let shard = &self.processes[place.slot].shards[server];
-                self.can_send(shard, &ask) && self.send_again(place, request, server, true)
+                self.can_send(shard, &store_request)
+                    && self.send_again(place, request, server, true)
             }
             Step::Pause => false,
             Step::End => {
@@ -144,7 +145,7 @@ impl World {
     pub(crate) fn sent_again(&mut self, place: Place, request: u64) {
         let process = &self.processes[place.slot];
         if let Some(open) = process.open.get(&request) {
-            let owner = process.routing.owners[self.plan.slot(index(&open.ask))];
+            let owner = process.routing.owners[self.plan.slot(index(&open.store_request))];
             self.send_again(place, request, owner, false);
         }
     }

@@ -1,6 +1,6 @@
 //! A server: the protocol's function on each lock, a clock, and the subscriptions.
 
-use proto::node::{Ask, Way};
+use proto::node::{StoreRequest, Way};
 use proto::queue::{Bounds, Call, Message};
 use proto::{
     Acquired, Answer, Command, Demand, Event, Left, LockErrorKind, Member, NodeId, Presence,
@@ -162,8 +162,8 @@ pub(crate) fn servers(plan: &Plan, dice: &mut Dice) -> Vec<Server> {
 
 impl World {
     pub(crate) fn arrive(&mut self, place: Place, what: What) {
-        let What::Arrive { request, ask, sent, waits } = what else { return };
-        let again = |ask| What::Arrive { request, ask, sent, waits };
+        let What::Arrive { request, store_request, sent, waits } = what else { return };
+        let again = |store_request| What::Arrive { request, store_request, sent, waits };
         let server = sent.server;
         let process = &self.processes[place.slot];
         let is_open = process.name == place.name && process.open.contains_key(&request);
@@ -175,7 +175,7 @@ impl World {
                 self.times_out(place, request, u64::MAX);
             }
             let until = self.servers[server].frozen_until;
-            return self.at(until, place, again(ask));
+            return self.at(until, place, again(store_request));
         }
         if !is_open {
             // A request from a broken connection: lost, or in a buffer.
@@ -186,7 +186,7 @@ impl World {
             match self.dice.below(4) {
                 0 if is_first => {
                     let later = self.now.max(sent.at + self.dice.below(BUFFERED_US));
-                    return self.at(later, place, again(ask));
+                    return self.at(later, place, again(store_request));
                 }
                 1 if is_first => return,
                 _ => {}
@@ -194,13 +194,13 @@ impl World {
         }
         if self.upset(server) {
             // The primary was replaced, or is down.
-            return self.arrive(place, again(ask));
+            return self.arrive(place, again(store_request));
         }
-        let lock = index(&ask);
+        let lock = index(&store_request);
         self.shift(lock);
-        let refusal = self.turns_away(server, &ask, sent.asking);
-        let refusal =
-            refusal.or_else(|| self.servers[server].refuses(self.now, lock, &ask.command));
+        let refusal = self.turns_away(server, &store_request, sent.asking);
+        let refusal = refusal
+            .or_else(|| self.servers[server].refuses(self.now, lock, &store_request.command));
         let answer = match refusal {
             Some(error) => {
                 if error.kind == LockErrorKind::OutOfMemory {
@@ -212,12 +212,12 @@ impl World {
                 let text = "BUSY Redis is busy running a script.";
                 Err(StoreError::refused(LockErrorKind::Unavailable, text))
             }
-            None => Ok(self.serve(place.name, lock, &ask, sent)),
+            None => Ok(self.serve(place.name, lock, &store_request, sent)),
         };
-        self.print(place, "has run", &(&ask, &answer));
+        self.print(place, "has run", &(&store_request, &answer));
         if is_open && self.processes[place.slot].open.contains_key(&request) {
             let again = match &answer {
-                Ok(answer) => self.repeat(place, &ask, answer, sent),
+                Ok(answer) => self.repeat(place, &store_request, answer, sent),
                 Err(_) => 0,
             };
             if self.strikes(Fault::Swallow) {
@@ -237,17 +237,17 @@ impl World {
     }
 
     pub(crate) fn arrive_again(&mut self, place: Place, what: What) {
-        let What::Repeated { ask, sent } = what else { return };
-        let lock = index(&ask);
+        let What::Repeated { store_request, sent } = what else { return };
+        let lock = index(&store_request);
         let server = &self.servers[sent.server];
         // While the server is frozen the copy is lost: otherwise it would run after the response.
         let is_lost = sent.era != server.era
             || server.frozen_until > self.now
-            || server.refuses(self.now, lock, &ask.command).is_some()
-            || self.turns_away(sent.server, &ask, sent.asking).is_some();
+            || server.refuses(self.now, lock, &store_request.command).is_some()
+            || self.turns_away(sent.server, &store_request, sent.asking).is_some();
         if !is_lost {
-            let answer = self.serve(place.name, lock, &ask, sent);
-            self.print(place, "has run once more", &(&ask, &answer));
+            let answer = self.serve(place.name, lock, &store_request, sent);
+            self.print(place, "has run once more", &(&store_request, &answer));
         }
     }
 
@@ -259,7 +259,7 @@ impl World {
         (until + late, Some(count))
     }
 
-    fn serve(&mut self, name: u64, lock: usize, ask: &Ask, sent: Sent) -> Answer {
+    fn serve(&mut self, name: u64, lock: usize, request: &StoreRequest, sent: Sent) -> Answer {
         self.outcome.size.events += 1;
         let Sent { server, seen, .. } = sent;
         let now_us = self.servers[server].time_us(self.now);
@@ -272,15 +272,15 @@ impl World {
         let server = &mut self.servers[server];
         let state = &mut server.locks[lock];
         state.0.expire(now_us / 1_000);
-        let before = Before::of(state, now_us / 1_000, sent, &ask.command);
-        let (answer, events) = server.step((lock, slot), (&node, ask), now_us, seen);
+        let before = Before::of(state, now_us / 1_000, sent, &request.command);
+        let (answer, events) = server.step((lock, slot), (&node, request), now_us, seen);
         let reported = reported_tokens(&answer, &events);
-        self.judge(lock, &before, (name, &reported), &ask.command, &answer);
-        self.live_on(lock, &ask.command, &answer);
+        self.judge(lock, &before, (name, &reported), &request.command, &answer);
+        self.live_on(lock, &request.command, &answer);
         for (node, event) in events {
             self.publish((sent.server, slot), &node, event);
         }
-        in_short(answer, &ask.command, before.is_free(), &self.home(lock).locks[lock])
+        in_short(answer, &request.command, before.is_free(), &self.home(lock).locks[lock])
     }
 }
 
@@ -289,7 +289,7 @@ impl Server {
     fn step(
         &mut self,
         (lock, slot): (usize, usize),
-        (node, ask): (&NodeId, &Ask),
+        (node, request): (&NodeId, &StoreRequest),
         now_us: u64,
         seen: Seen,
     ) -> (Answer, Vec<(NodeId, Event)>) {
@@ -300,11 +300,11 @@ impl Server {
         let mut call = Call::new(node, &connected, now_us);
         (call.bounds, call.counter) = (*bounds, counters[slot]);
         (call.floor_us, call.elsewhere_us) = (seen.floor_us(), seen.elsewhere_us);
-        let answer = match ask.way {
-            Way::Fast if matches!(ask.command, Command::Acquire { .. }) => {
-                locks[lock].0.step_fast(&mut call, &ask.command)
+        let answer = match request.way {
+            Way::Fast if matches!(request.command, Command::Acquire { .. }) => {
+                locks[lock].0.step_fast(&mut call, &request.command)
             }
-            _ => locks[lock].0.step(&mut call, &ask.command),
+            _ => locks[lock].0.step(&mut call, &request.command),
         };
         counters[slot] = call.counter;
         (answer, call.messages.into_iter().map(Message::event).collect())
@@ -397,8 +397,8 @@ fn leave_out<T>(reply: &mut Reply<T>, with_time: bool) {
 }
 
 /// Returns the index of a lock, whose name is the number, behind the hash tag if there is one.
-pub(crate) fn index(ask: &Ask) -> usize {
-    let name = ask.lock.as_str();
+pub(crate) fn index(request: &StoreRequest) -> usize {
+    let name = request.lock.as_str();
     let number = name.rsplit_once('}').map_or(name, |(_, number)| number);
     number.parse().expect("locks are numbers")
 }

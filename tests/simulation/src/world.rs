@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use laws::{Broken, Law};
-use proto::node::{Ask, Core, Effect, Mirror, Moment, grouped};
+use proto::node::{Core, Effect, Mirror, Moment, StoreRequest, grouped};
 use proto::{Command, LockName};
 
 use crate::breach::Breach;
@@ -284,21 +284,21 @@ impl World {
         // As in the driver: requests first, and acquires for the same lock together. The others are
         // sent separately, so that each may meet a different fault.
         let is_acquire = |effect: &mut Effect<Shared>| {
-            matches!(effect, Effect::Send(Ask { command: Command::Acquire { .. }, .. }))
+            matches!(effect, Effect::Send(StoreRequest { command: Command::Acquire { .. }, .. }))
         };
         let acquires = effects.extract_if(.., is_acquire).filter_map(|effect| match effect {
-            Effect::Send(ask) => Some(ask),
+            Effect::Send(request) => Some(request),
             _ => None,
         });
-        for ask in grouped(acquires.collect(), |_| true, |_| 0).into_iter().flatten() {
-            self.send(place, ask);
+        for request in grouped(acquires.collect(), |_| true, |_| 0).into_iter().flatten() {
+            self.send(place, request);
         }
         for effect in effects {
             match effect {
-                Effect::Send(ask) => {
-                    self.send(place, ask);
+                Effect::Send(request) => {
+                    self.send(place, request);
                 }
-                Effect::Confirm(ask) => self.confirm(place, ask),
+                Effect::Confirm(request) => self.confirm(place, request),
                 Effect::Wake(shared) => self.wake(place, shared.caller()),
                 Effect::Reopen => self.reopen(place),
                 Effect::NotifyLost(shared) => shared.lose(),

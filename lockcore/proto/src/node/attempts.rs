@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Core;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::{Member, ROUND_BITS};
-use crate::node::effect::{Ask, Effect, Note, Way};
+use crate::node::effect::{Effect, Note, StoreRequest, Way};
 use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
 use crate::{Acquired, Command, Mode};
 
@@ -28,7 +28,7 @@ impl<P: Mirror> Core<P> {
     /// attempt's first acquire, and true for later ones, after an error or under a new member id;
     /// both are limited separately. Returns `None` if the attempt would have to wait for a message,
     /// and the connection for messages is down. The attempt is then retried after the reconnect.
-    pub(super) fn acquire(&mut self, number: u64, background: bool) -> Option<Ask> {
+    pub(super) fn acquire(&mut self, number: u64, background: bool) -> Option<StoreRequest> {
         let entry = self.table.get(number)?;
         if let (Mode::Wait, Some(error)) = (entry.mode, self.subscription.why_down()) {
             let detail = format!("subscription: {}", error.detail);
@@ -42,7 +42,7 @@ impl<P: Mirror> Core<P> {
             mode: *mode,
             queue_limit: options.queue_limit,
         };
-        let ask = Ask { way, ..self.request(lock.clone(), command, background) };
+        let request = StoreRequest { way, ..self.request(lock.clone(), command, background) };
         // A new attempt is already in the state `Asking`.
         if !matches!(state, State::Asking { .. }) {
             self.table.change(number, |entry| {
@@ -53,22 +53,22 @@ impl<P: Mirror> Core<P> {
                 entry.state = State::Asking { error, poked: false };
             });
         }
-        Some(ask)
+        Some(request)
     }
 
     /// Returns the acquire of an attempt that has not sent any yet, or only on the fast path
     /// (without a script). The caller of this method sends it. Counts it as in flight, in
     /// [`Traffic::asking`](super::lane::Traffic). `None` as for [`acquire`](Self::acquire).
-    pub(super) fn first_acquire(&mut self, number: u64) -> Option<Ask> {
-        let ask = self.acquire(number, false)?;
-        self.table.traffic(ask.lane).asking += 1;
-        Some(ask)
+    pub(super) fn first_acquire(&mut self, number: u64) -> Option<StoreRequest> {
+        let request = self.acquire(number, false)?;
+        self.table.traffic(request.lane).asking += 1;
+        Some(request)
     }
 
     /// Returns the first acquire of an attempt that had to wait: too many requests were in flight,
     /// or another acquire for the lock came first. Tries the fast path if no other acquire for the
     /// lock is in flight or unsent.
-    fn unsent_acquire(&mut self, number: u64) -> Option<Ask> {
+    fn unsent_acquire(&mut self, number: u64) -> Option<StoreRequest> {
         let Entry { lock, member, .. } = self.table.get(number)?;
         if self.table.is_asked_for_once(lock) {
             let fence = self.fence(lock, member);
@@ -85,8 +85,8 @@ impl<P: Mirror> Core<P> {
             && self.room_to_ask(self.table.lane(lane)) > 0
             && let Some(number) = self.table.lane(lane).unsent.first().copied()
         {
-            if let Some(ask) = self.unsent_acquire(number) {
-                self.push(Effect::Send(ask));
+            if let Some(request) = self.unsent_acquire(number) {
+                self.push(Effect::Send(request));
             }
             budget -= 1;
         }
@@ -94,8 +94,8 @@ impl<P: Mirror> Core<P> {
     }
 
     pub(super) fn acquire_in_background(&mut self, number: u64) {
-        if let Some(ask) = self.acquire(number, true) {
-            self.background(ask);
+        if let Some(request) = self.acquire(number, true) {
+            self.background(request);
         }
     }
 
@@ -140,7 +140,7 @@ impl<P: Mirror> Core<P> {
     /// served by the fast path. A grant is handled with the rest of the reply, in `absorb`.
     pub(super) fn acquired(
         &mut self,
-        ask: &Ask,
+        request: &StoreRequest,
         member: &Member,
         outcome: Acquired,
         first_end_ms: Option<u64>,
@@ -150,7 +150,7 @@ impl<P: Mirror> Core<P> {
             // The reply also contains the grant, which is handled separately.
             Acquired::Granted => {}
             Acquired::Queued { position } => {
-                self.queued(number, ask, position, first_end_ms);
+                self.queued(number, request, position, first_end_ms);
             }
             // A grant has overtaken this response, so the refusal is out of date.
             _ if self.is_in_batch(number) => {}
@@ -166,7 +166,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn queued(
         &mut self,
         number: u64,
-        ask: &Ask,
+        request: &StoreRequest,
         position: u64,
         first_end_ms: Option<u64>,
     ) {
@@ -179,19 +179,19 @@ impl<P: Mirror> Core<P> {
         };
         let wants = entry.caller == Caller::Waits;
         let of = entry.mirror.clone();
-        let position = position.saturating_sub(self.done_in_batch(&ask.lock));
+        let position = position.saturating_sub(self.done_in_batch(&request.lock));
         // Written under the table's mutex, so that an older position never replaces a newer one.
         of.queued(position);
         self.table.change(number, |entry| {
             entry.state = State::Waiting;
-            entry.anchor = ask.sent;
+            entry.anchor = request.sent;
         });
         if !wants {
             return self.withdraw(number);
         }
         let due = if is_poked { self.now } else { self.lease_end(number, first_end_ms) };
-        self.table.touch_by(&ask.lock, due);
-        self.push(Effect::Observe(Note::Queued { lock: ask.lock.clone(), position, of }));
+        self.table.touch_by(&request.lock, due);
+        self.push(Effect::Observe(Note::Queued { lock: request.lock.clone(), position, of }));
     }
 
     pub(super) fn acquire_failed(&mut self, member: &Member, error: &StoreError) {

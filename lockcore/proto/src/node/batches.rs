@@ -31,7 +31,7 @@ use crate::error::StoreError;
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::batch::{Batch, ReportedBatch, members_of};
-use crate::node::effect::{Ask, Effect, Note};
+use crate::node::effect::{Effect, Note, StoreRequest};
 use crate::node::entry::{Caller, Entry, LEAVE_RETRY_MS, Mirror, Refusal, Request, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
@@ -657,8 +657,8 @@ impl<P: Mirror> Core<P> {
     /// the queue, so that the hold belongs to this guard alone until the lease expires.
     pub(super) fn leak_batch(&mut self, first: u64, guard: u64) {
         // If the request fails, the other members wait until the lease has expired.
-        if let Some(ask) = self.cut_by_guard(first, ALL_WEIGHT) {
-            self.background(ask);
+        if let Some(request) = self.cut_by_guard(first, ALL_WEIGHT) {
+            self.background(request);
         }
         self.forget_member(guard);
     }
@@ -667,7 +667,7 @@ impl<P: Mirror> Core<P> {
     /// request that sets the hold's weight (how much of the name it takes) on the server, and puts
     /// the unserved members back at the queue's front. For a hold outside a batch, the request only
     /// sets the weight. `None` if the hold is not in the table.
-    pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<Ask> {
+    pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<StoreRequest> {
         let served = self.batches.get(first).and_then(Batch::served_as);
         self.cut_batch(first);
         let cut = self.batches.get(first).map_or(&[][..], |batch| &batch.cut);

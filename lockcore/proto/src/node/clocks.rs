@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::Core;
 use crate::Answer;
-use crate::node::effect::{Ask, Effect, Note};
+use crate::node::effect::{Effect, Note, StoreRequest};
 use crate::node::entry::Mirror;
 use crate::node::lease;
 use crate::node::moment::Moment;
@@ -33,12 +33,12 @@ pub(super) struct ClockReading {
 impl<P: Mirror> Core<P> {
     /// Compares how far the server's clock and the node's have advanced since the last response for
     /// the same Cluster slot. If the server's has advanced more, leases may expire early, so all
-    /// holds with leases requested before `ask` are renewed.
-    pub(super) fn compare_clocks(&mut self, ask: &Ask, answer: &Answer) {
+    /// holds with leases requested before `request` are renewed.
+    pub(super) fn compare_clocks(&mut self, request: &StoreRequest, answer: &Answer) {
         let Some(at_us) = answer.now_us() else { return };
-        let reading = ClockReading { at_us, sent: ask.sent };
+        let reading = ClockReading { at_us, sent: request.sent };
         // Two responses for the same slot come from the same server, unless the slot has moved.
-        let slot = self.table.slot(&ask.lock);
+        let slot = self.table.slot(&request.lock);
         let Some(last) = self.last_readings.insert(slot, reading) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
         // The maximum time that can have passed here: the last response may be as old as its
@@ -46,8 +46,8 @@ impl<P: Mirror> Core<P> {
         let here = self.now.since(last.sent);
         let ahead = there.saturating_sub(here);
         if ahead > lease::margin(here) {
-            self.doubted_before = ask.sent;
-            self.renew_all = Some((0, ask.sent));
+            self.doubted_before = request.sent;
+            self.renew_all = Some((0, request.sent));
             self.push(Effect::Observe(Note::ServerAhead { ahead }));
         }
     }

@@ -251,14 +251,14 @@ impl<P: Mirror> Core<P> {
     pub(super) fn renew(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let (lock, members) = (entry.lock.clone(), vec![entry.member.clone()]);
-        let ask = self.request(lock, Command::Renew { members }, true);
+        let request = self.request(lock, Command::Renew { members }, true);
         self.table.change(number, |entry| {
             if let State::Held(lease) | State::Serving(lease) = &mut entry.state {
                 // The response schedules the next renewal.
                 lease.renew_at = None;
             }
         });
-        self.background(ask);
+        self.background(request);
         self.show_batch(number);
     }
 
@@ -266,18 +266,18 @@ impl<P: Mirror> Core<P> {
         let Some(entry) = self.table.get(number) else { return };
         match &entry.state {
             State::Releasing { .. } => {
-                let ask = self.release_request(number, false);
+                let request = self.release_request(number, false);
                 self.table.change(number, |entry| entry.state = State::Releasing { due: None });
-                self.push(Effect::Send(ask));
+                self.push(Effect::Send(request));
             }
             State::Leaving { .. } if self.batches.contains(number) => {
-                let ask = self.release_request(number, true);
+                let request = self.release_request(number, true);
                 self.table.change(number, |entry| {
                     if let State::Leaving { due, .. } = &mut entry.state {
                         *due = None;
                     }
                 });
-                self.background(ask);
+                self.background(request);
             }
             State::Leaving { .. } => {
                 let member = entry.member.clone();
@@ -297,8 +297,8 @@ impl<P: Mirror> Core<P> {
     pub(super) fn leave(&mut self, leaving: BTreeMap<LockName, Vec<Leaving>>) {
         for (lock, leaving) in leaving {
             let command = Command::Leave { leaving };
-            let ask = self.request(lock, command, true);
-            self.background(ask);
+            let request = self.request(lock, command, true);
+            self.background(request);
         }
     }
 

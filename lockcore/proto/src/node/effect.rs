@@ -10,7 +10,7 @@ use crate::node::moment::Moment;
 
 /// A request to the store. The driver sends it, and passes the response back to the core.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct StoreRequest {
     /// The lock that the command concerns.
     pub lock: LockName,
     /// The command to send.
@@ -51,11 +51,11 @@ pub enum Effect<P> {
     /// Send the request. The driver passes the response to
     /// [`Core::replied`](crate::node::Core::replied), or the error to
     /// [`Core::unanswered`](crate::node::Core::unanswered).
-    Send(Ask),
+    Send(StoreRequest),
     /// Send this renewal, then wait until the store confirms that the write is on replicas or on
     /// disk. The driver passes the response to [`Core::replied`](crate::node::Core::replied), or
     /// the error to [`Core::unconfirmed`](crate::node::Core::unconfirmed).
-    Confirm(Ask),
+    Confirm(StoreRequest),
     /// Wake the task that waits for the attempt or for the release, because the outcome may be
     /// known now.
     Wake(P),

@@ -113,9 +113,9 @@ impl<P: Mirror> Core<P> {
             };
             // Without room, an acquire is sent later in its turn.
             if self.room_to_ask(self.table.lane(lane)) > 0
-                && let Some(ask) = self.first_acquire(number)
+                && let Some(request) = self.first_acquire(number)
             {
-                self.push(Effect::Send(ask));
+                self.push(Effect::Send(request));
             }
         }
     }

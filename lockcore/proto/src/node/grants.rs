@@ -7,7 +7,7 @@ use super::{Core, ReportedBatch};
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
-use crate::node::effect::{Ask, Effect, Note};
+use crate::node::effect::{Effect, Note, StoreRequest};
 use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
@@ -56,56 +56,56 @@ impl<P: Mirror> Core<P> {
     /// Handles the parts of a reply that are the same for all commands: logs skipped waiters, and
     /// handles the grants. If the command reached its work limit before it had granted all it
     /// could, sends a touch, by which the server continues.
-    pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
+    pub(super) fn absorb<T>(&mut self, request: &StoreRequest, reply: &Reply<T>) {
         if reply.skipped > 0 {
-            let lock = ask.lock.clone();
+            let lock = request.lock.clone();
             let waiters = reply.skipped;
             self.push(Effect::Observe(Note::Skipped { lock, waiters }));
         }
         for grant in &reply.grants {
-            self.grant_in_reply(ask, grant);
+            self.grant_in_reply(request, grant);
         }
         if reply.more {
             // A touch without members is enough, because the server knows what is left.
             let command = Command::Touch { members: Vec::new() };
-            let ask = self.request(ask.lock.clone(), command, true);
-            self.background(ask);
+            let request = self.request(request.lock.clone(), command, true);
+            self.background(request);
         }
     }
 
     /// Handles a grant in a reply: a member of this node holds the lock. If no attempt waits for it
     /// any more, the hold is released.
-    fn grant_in_reply(&mut self, ask: &Ask, grant: &Grant) {
+    fn grant_in_reply(&mut self, request: &StoreRequest, grant: &Grant) {
         let Grant { member, token, left_ms, batch } = grant;
         let Some(number) = self.number(member) else { return };
-        let answered = match &ask.command {
+        let answered = match &request.command {
             Command::Acquire { members, .. } => members.as_slice(),
             _ => &[],
         };
         if !batch.is_empty() {
-            let (hold, numbers) = (Some((&ask.lock, member)), batch.as_slice());
+            let (hold, numbers) = (Some((&request.lock, member)), batch.as_slice());
             let reported =
                 ReportedBatch { hold, answered, numbers, token: *token, left_ms: *left_ms };
-            return self.granted_batch(reported, GrantSource::OtherResponse(ask.sent));
+            return self.granted_batch(reported, GrantSource::OtherResponse(request.sent));
         }
         if self.table.entries().contains_key(&number) {
             let source = match answered.contains(member) {
-                true => GrantSource::AcquireResponse(ask.sent),
-                false => GrantSource::OtherResponse(ask.sent),
+                true => GrantSource::AcquireResponse(request.sent),
+                false => GrantSource::OtherResponse(request.sent),
             };
             return self.granted(number, *token, *left_ms, source);
         }
         // Batch members count as released from the send time of their release. A hold in the
         // response to this release is newer: a server that has taken over still had the member in
         // the queue. So count the response as sent just after the release.
-        let is_release = matches!(ask.command, Command::Release { .. } | Command::Leave { .. });
-        let sent = if is_release { ask.sent + Duration::from_micros(1) } else { ask.sent };
+        let is_release = matches!(request.command, Command::Release { .. } | Command::Leave { .. });
+        let sent = if is_release { request.sent + Duration::from_micros(1) } else { request.sent };
         if self.recent_releases.since(number, sent) {
             // The release has overtaken this response, so nothing is left to release.
             return;
         }
         // The table has no attempt for this member, and no copy of its acquire is in flight.
-        self.give_back(ask.lock.clone(), member.clone());
+        self.give_back(request.lock.clone(), member.clone());
     }
 
     /// Schedules a leave, the request that removes a member, for a member that the server may still
@@ -213,8 +213,8 @@ impl<P: Mirror> Core<P> {
     pub(super) fn confirm(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let command = Command::Confirm { member: entry.member.clone() };
-        let ask = self.request(entry.lock.clone(), command, true);
-        self.background(ask);
+        let request = self.request(entry.lock.clone(), command, true);
+        self.background(request);
     }
 
     /// Handles a grant or a renewal that the store ran, but did not confirm on replicas or on disk.

@@ -24,16 +24,16 @@ use crate::demand::Demand;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
-use crate::node::effect::Ask;
+use crate::node::effect::StoreRequest;
 use crate::{Command, MAX_ACQUIRES, MAX_LINES, MAX_MEMBERS, MAX_RENEWALS};
 
 /// Requests that are run by a single script call. Each gets a separate response. Mostly a group
 /// contains a single request.
-pub type RequestGroup = SmallVec<[Ask; 1]>;
+pub type RequestGroup = SmallVec<[StoreRequest; 1]>;
 
 /// Returns the commands in a group, each with its lock.
-pub fn commands(group: &[Ask]) -> SmallVec<[(&LockName, &Command); 1]> {
-    group.iter().map(|ask| (&ask.lock, &ask.command)).collect()
+pub fn commands(group: &[StoreRequest]) -> SmallVec<[(&LockName, &Command); 1]> {
+    group.iter().map(|request| (&request.lock, &request.command)).collect()
 }
 
 /// Joins requests into groups that one script call can run, and keeps their order. Renewals and
@@ -41,7 +41,7 @@ pub fn commands(group: &[Ask]) -> SmallVec<[(&LockName, &Command); 1]> {
 /// `slot`, because a Redis Cluster script reaches a single slot. Acquires are joined if they are
 /// for the same lock.
 pub fn grouped(
-    asks: Vec<Ask>,
+    requests: Vec<StoreRequest>,
     together: impl Fn(&Command) -> bool,
     slot: impl Fn(&LockName) -> u16,
 ) -> Vec<RequestGroup> {
@@ -50,36 +50,36 @@ pub fn grouped(
     let mut open_touches: BTreeMap<u16, Open> = BTreeMap::new();
     // These are kept by lock, because their scripts take a single lock.
     let (mut parts, mut acquires) = (BTreeMap::new(), BTreeMap::new());
-    for ask in asks {
-        let (open, max, members) = match &ask.command {
+    for request in requests {
+        let (open, max, members) = match &request.command {
             Command::Renew { members } if !are_alone(members) => {
-                add_to_last(&mut groups, &mut parts, ask);
+                add_to_last(&mut groups, &mut parts, request);
                 continue;
             }
             Command::Acquire { .. } => {
-                add_to_last(&mut groups, &mut acquires, ask);
+                add_to_last(&mut groups, &mut acquires, request);
                 continue;
             }
-            Command::Renew { members } if together(&ask.command) => {
+            Command::Renew { members } if together(&request.command) => {
                 (&mut open_renewals, MAX_RENEWALS, members.len())
             }
-            Command::Touch { members } if together(&ask.command) => {
+            Command::Touch { members } if together(&request.command) => {
                 (&mut open_touches, MAX_LINES, members.len())
             }
             _ => {
-                groups.push(smallvec![ask]);
+                groups.push(smallvec![request]);
                 continue;
             }
         };
-        let open = open.entry(slot(&ask.lock)).or_default();
-        let is_full = open.asks == max || open.members + members > MAX_MEMBERS;
-        if open.asks == 0 || is_full {
-            *open = Open { at: groups.len(), asks: 0, members: 0 };
+        let open = open.entry(slot(&request.lock)).or_default();
+        let is_full = open.requests == max || open.members + members > MAX_MEMBERS;
+        if open.requests == 0 || is_full {
+            *open = Open { at: groups.len(), requests: 0, members: 0 };
             groups.push(RequestGroup::new());
         }
-        open.asks += 1;
+        open.requests += 1;
         open.members += members;
-        groups[open.at].push(ask);
+        groups[open.at].push(request);
     }
     groups.into_iter().flat_map(few_parts_apart).collect()
 }
@@ -88,39 +88,44 @@ pub fn grouped(
 /// for a single member is so cheap that up to four calls cost less than one call for all.
 fn few_parts_apart(group: RequestGroup) -> Vec<RequestGroup> {
     const FEW: usize = 4;
-    let [Ask { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] = &group[..]
+    let [StoreRequest { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] =
+        &group[..]
     else {
         return vec![group];
     };
     if members.len() > FEW || are_alone(members) {
         return vec![group];
     }
-    let Ask { sent, background, lane, way, .. } = group[0];
+    let StoreRequest { sent, background, lane, way, .. } = group[0];
     let apart = |member: &Member| {
         let members = vec![member.clone()];
         let (mode, queue_limit) = (*mode, *queue_limit);
         let command = Command::Acquire { members, mode, queue_limit };
-        smallvec![Ask { lock: lock.clone(), command, sent, background, lane, way }]
+        smallvec![StoreRequest { lock: lock.clone(), command, sent, background, lane, way }]
     };
     members.iter().map(apart).collect()
 }
 
 /// Adds the members of a request to the lock's last command of the same kind in `groups`. If they
 /// do not fit, begins a new command. `last` contains the index of this command for each lock.
-fn add_to_last(groups: &mut Vec<RequestGroup>, last: &mut BTreeMap<LockName, usize>, mut ask: Ask) {
-    let open = last.get(&ask.lock).map(|at| &mut groups[*at][0]);
-    if !open.is_some_and(|open| joins(open, &mut ask)) {
-        last.insert(ask.lock.clone(), groups.len());
-        groups.push(smallvec![ask]);
+fn add_to_last(
+    groups: &mut Vec<RequestGroup>,
+    last: &mut BTreeMap<LockName, usize>,
+    mut request: StoreRequest,
+) {
+    let open = last.get(&request.lock).map(|at| &mut groups[*at][0]);
+    if !open.is_some_and(|open| joins(open, &mut request)) {
+        last.insert(request.lock.clone(), groups.len());
+        groups.push(smallvec![request]);
     }
 }
 
-/// Moves the members of `ask` into `open`, if a single command can take all of them. Returns true
-/// if it did.
-fn joins(open: &mut Ask, ask: &mut Ask) -> bool {
-    let of = |ask: &Ask| (ask.sent, ask.background, ask.lane, ask.way);
-    let is_same = of(open) == of(ask);
-    let (members, more, max) = match (&mut open.command, &mut ask.command) {
+/// Moves the members of `request` into `open`, if a single command can take all of them. Returns
+/// true if it did.
+fn joins(open: &mut StoreRequest, request: &mut StoreRequest) -> bool {
+    let of = |request: &StoreRequest| (request.sent, request.background, request.lane, request.way);
+    let is_same = of(open) == of(request);
+    let (members, more, max) = match (&mut open.command, &mut request.command) {
         (Command::Renew { members }, Command::Renew { members: more }) => {
             (members, more, MAX_RENEWALS)
         }
@@ -150,7 +155,7 @@ fn are_alone(members: &[Member]) -> bool {
 #[derive(Default)]
 struct Open {
     at: usize,
-    asks: usize,
+    requests: usize,
     members: usize,
 }
 
@@ -168,10 +173,10 @@ mod tests {
     use crate::node::effect::Way;
     use crate::node::moment::Moment;
 
-    fn ask(lock: usize, command: Command) -> Ask {
+    fn request(lock: usize, command: Command) -> StoreRequest {
         let lock = LockName::from(&*format!("lock {lock}"));
         let sent = Moment::default();
-        Ask { lock, command, sent, background: true, lane: 0, way: Way::Script }
+        StoreRequest { lock, command, sent, background: true, lane: 0, way: Way::Script }
     }
 
     fn member(number: usize, demand: Demand) -> Member {
@@ -179,19 +184,19 @@ mod tests {
         Member::new(&node, number as u64, 30_000, demand, &Label::new("x"))
     }
 
-    fn renewal(lock: usize) -> Ask {
-        ask(lock, Command::Renew { members: vec![member(lock, Demand::EXCLUSIVE)] })
+    fn renewal(lock: usize) -> StoreRequest {
+        request(lock, Command::Renew { members: vec![member(lock, Demand::EXCLUSIVE)] })
     }
 
-    fn touch(lock: usize, members: usize) -> Ask {
-        ask(
+    fn touch(lock: usize, members: usize) -> StoreRequest {
+        request(
             lock,
             Command::Touch { members: (0..members).map(|one| member(one, Demand::READ)).collect() },
         )
     }
 
-    fn sizes(asks: Vec<Ask>) -> Vec<usize> {
-        grouped(asks, |_| true, |_| 0).iter().map(|group| group.len()).collect()
+    fn sizes(requests: Vec<StoreRequest>) -> Vec<usize> {
+        grouped(requests, |_| true, |_| 0).iter().map(|group| group.len()).collect()
     }
 
     #[test]
@@ -201,25 +206,26 @@ mod tests {
 
     #[test]
     fn renewals_of_parts_of_one_lock_are_one_command_up_to_a_bound() {
-        let part = |number| ask(0, Command::Renew { members: vec![member(number, Demand::READ)] });
+        let part =
+            |number| request(0, Command::Renew { members: vec![member(number, Demand::READ)] });
         let groups = grouped((0..300).map(part).collect(), |_| true, |_| 0);
         let members = groups.iter().map(|group| match group.as_slice() {
-            [Ask { command: Command::Renew { members }, .. }] => members.len(),
+            [StoreRequest { command: Command::Renew { members }, .. }] => members.len(),
             _ => 0,
         });
         assert_eq!(members.collect::<Vec<_>>(), [128, 128, 44]);
     }
 
-    fn acquire(lock: usize, number: usize, mode: Mode) -> Ask {
+    fn acquire(lock: usize, number: usize, mode: Mode) -> StoreRequest {
         let members = vec![member(number, Demand::EXCLUSIVE)];
-        ask(lock, Command::Acquire { members, mode, queue_limit: 7 })
+        request(lock, Command::Acquire { members, mode, queue_limit: 7 })
     }
 
     #[test]
     fn few_parts_of_one_lock_are_acquired_one_by_one_and_more_together() {
         let read = |number| {
             let members = vec![member(number, Demand::READ)];
-            ask(0, Command::Acquire { members, mode: Mode::Wait, queue_limit: 7 })
+            request(0, Command::Acquire { members, mode: Mode::Wait, queue_limit: 7 })
         };
         let numbers = |count| {
             acquires((0..count).map(read).collect()).into_iter().map(|(_, numbers)| numbers)
@@ -229,42 +235,43 @@ mod tests {
     }
 
     /// Returns the lock and the member ids of each acquire, after the requests were grouped.
-    fn acquires(asks: Vec<Ask>) -> Vec<(String, Vec<u64>)> {
+    fn acquires(requests: Vec<StoreRequest>) -> Vec<(String, Vec<u64>)> {
         let of = |group: &RequestGroup| match group.as_slice() {
-            [Ask { lock, command: Command::Acquire { members, .. }, .. }] => {
+            [StoreRequest { lock, command: Command::Acquire { members, .. }, .. }] => {
                 let numbers = members.iter().map(Member::number).collect();
                 (lock.as_str().replace("lock ", ""), numbers)
             }
             other => panic!("{other:?}"),
         };
-        grouped(asks, |_| true, |_| 0).iter().map(of).collect()
+        grouped(requests, |_| true, |_| 0).iter().map(of).collect()
     }
 
     #[test]
     fn acquires_of_one_lock_are_one_command_in_their_order() {
-        let asks = [(0, 3), (1, 4), (0, 2), (0, 9), (1, 1)];
-        let asks = asks.map(|(lock, number)| acquire(lock, number, Mode::Wait));
+        let requests = [(0, 3), (1, 4), (0, 2), (0, 9), (1, 1)];
+        let requests = requests.map(|(lock, number)| acquire(lock, number, Mode::Wait));
         let expected = [("0".to_owned(), vec![3, 2, 9]), ("1".to_owned(), vec![4, 1])];
-        assert_eq!(acquires(asks.into()), expected);
+        assert_eq!(acquires(requests.into()), expected);
     }
 
     #[test]
     fn acquires_go_together_up_to_a_bound() {
-        let asks = (0..150).map(|number| acquire(0, number, Mode::Wait)).collect();
-        let sizes: Vec<_> = acquires(asks).iter().map(|(_, numbers)| numbers.len()).collect();
+        let requests = (0..150).map(|number| acquire(0, number, Mode::Wait)).collect();
+        let sizes: Vec<_> = acquires(requests).iter().map(|(_, numbers)| numbers.len()).collect();
         assert_eq!(sizes, [64, 64, 22]);
     }
 
     #[test]
     fn an_acquire_with_other_options_begins_a_command_and_none_passes_it() {
         let modes = [Mode::Wait, Mode::Try, Mode::Try, Mode::Wait, Mode::Wait];
-        let asks = modes.into_iter().enumerate();
-        let asks = asks.map(|(number, mode)| acquire(0, number, mode)).collect();
-        let numbers: Vec<_> = acquires(asks).into_iter().map(|(_, numbers)| numbers).collect();
+        let requests = modes.into_iter().enumerate();
+        let requests = requests.map(|(number, mode)| acquire(0, number, mode)).collect();
+        let numbers: Vec<_> = acquires(requests).into_iter().map(|(_, numbers)| numbers).collect();
         assert_eq!(numbers, [vec![0], vec![1, 2], vec![3, 4]]);
-        let mut asks: Vec<Ask> = (0..3).map(|number| acquire(0, number, Mode::Wait)).collect();
-        asks[1].background = false;
-        assert_eq!(acquires(asks).len(), 3, "each is counted as it was sent");
+        let mut requests: Vec<StoreRequest> =
+            (0..3).map(|number| acquire(0, number, Mode::Wait)).collect();
+        requests[1].background = false;
+        assert_eq!(acquires(requests).len(), 3, "each is counted as it was sent");
     }
 
     #[test]
@@ -278,10 +285,12 @@ mod tests {
     #[test]
     fn only_what_is_of_one_slot_goes_together() {
         let slot = |lock: &LockName| u16::from(lock.as_str() > "lock 2");
-        let asks = [renewal(1), renewal(3), renewal(2), touch(4, 1), renewal(5), touch(0, 1)];
-        let locks: Vec<Vec<String>> = grouped(asks.into(), |_| true, slot)
+        let requests = [renewal(1), renewal(3), renewal(2), touch(4, 1), renewal(5), touch(0, 1)];
+        let locks: Vec<Vec<String>> = grouped(requests.into(), |_| true, slot)
             .iter()
-            .map(|group| group.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
+            .map(|group| {
+                group.iter().map(|request| request.lock.as_str().replace("lock ", "")).collect()
+            })
             .collect();
         assert_eq!(locks, [vec!["1", "2"], vec!["3", "5"], vec!["4"], vec!["0"]]);
     }
@@ -289,11 +298,14 @@ mod tests {
     #[test]
     fn what_is_of_another_kind_goes_alone_and_nothing_is_left_out() {
         let release =
-            |lock| ask(lock, Command::Release { member: member(lock, Demand::EXCLUSIVE) });
-        let asks = vec![renewal(0), release(1), touch(2, 3), renewal(3), release(4), touch(5, 1)];
-        let locks: Vec<Vec<String>> = grouped(asks, |_| true, |_| 0)
+            |lock| request(lock, Command::Release { member: member(lock, Demand::EXCLUSIVE) });
+        let requests =
+            vec![renewal(0), release(1), touch(2, 3), renewal(3), release(4), touch(5, 1)];
+        let locks: Vec<Vec<String>> = grouped(requests, |_| true, |_| 0)
             .iter()
-            .map(|group| group.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
+            .map(|group| {
+                group.iter().map(|request| request.lock.as_str().replace("lock ", "")).collect()
+            })
             .collect();
         assert_eq!(locks, [vec!["0", "3"], vec!["1"], vec!["2", "5"], vec!["4"]]);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Core, lines};
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
-use crate::node::effect::{Ask, Effect, Note};
+use crate::node::effect::{Effect, Note, StoreRequest};
 use crate::node::entry::{Entry, Mirror, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
@@ -26,7 +26,7 @@ const READ: NonZeroU32 = NonZeroU32::MIN;
 impl<P: Mirror> Core<P> {
     pub(super) fn renewed(
         &mut self,
-        ask: &Ask,
+        request: &StoreRequest,
         member: &Member,
         outcome: Renewed,
         grants: &[Grant],
@@ -44,19 +44,19 @@ impl<P: Mirror> Core<P> {
         match &entry.state {
             State::ConfirmingBatch => {
                 let grant = grants.iter().find(is_own);
-                self.batch_confirmed(number, ask.sent, left, grant);
+                self.batch_confirmed(number, request.sent, left, grant);
             }
-            State::Serving(_) => self.batch_renewed(number, ask.sent, left),
+            State::Serving(_) => self.batch_renewed(number, request.sent, left),
             State::Confirming { token, handed_over } => {
                 let (handed_over, mut later) = (*handed_over, None);
                 // The reply may describe a newer hold than the reported hold, so take the token
                 // from the reply.
                 let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
-                if lease::certain_until(ask.sent, left) > now {
-                    let too_soon = self.too_soon(ask.sent);
-                    match (self.may_be_revoked(entry, ask.sent), too_soon) {
+                if lease::certain_until(request.sent, left) > now {
+                    let too_soon = self.too_soon(request.sent);
+                    match (self.may_be_revoked(entry, request.sent), too_soon) {
                         (false, _) => {
-                            return self.offer(number, token, ask.sent, left, handed_over);
+                            return self.offer(number, token, request.sent, left, handed_over);
                         }
                         (true, None) => return self.confirm(number),
                         (true, Some(_)) => {}
@@ -64,7 +64,7 @@ impl<P: Mirror> Core<P> {
                     later = too_soon;
                 }
                 self.table.change(number, |entry| entry.state = State::Waiting);
-                self.table.touch_by(&ask.lock, later.unwrap_or(now));
+                self.table.touch_by(&request.lock, later.unwrap_or(now));
             }
             State::Held(_) if left.is_zero() => {
                 self.lose(number, "the server no longer has the hold");
@@ -76,11 +76,11 @@ impl<P: Mirror> Core<P> {
             State::Held(_) => {
                 self.table.change(number, |entry| {
                     if let State::Held(lease) = &mut entry.state {
-                        lease.extend(&entry.options, ask.sent, left, chance);
+                        lease.extend(&entry.options, request.sent, left, chance);
                         lease.renew_if_doubted(now, doubted_before);
                     }
                 });
-                self.push(Effect::Observe(Note::Renewed { lock: ask.lock.clone() }));
+                self.push(Effect::Observe(Note::Renewed { lock: request.lock.clone() }));
                 self.report_waits_behind(number);
             }
             // The hold's release has overtaken the renewal, and its response reports how the hold
@@ -130,7 +130,7 @@ impl<P: Mirror> Core<P> {
     /// Returns the request by which a caller verifies that its guard still has the hold; `None` if
     /// the hold is lost. The request renews the hold, and returns a new fencing token above all
     /// tokens seen by this node. The core handles the response like that of a renewal.
-    pub fn confirmation(&self, number: u64) -> Option<Ask> {
+    pub fn confirmation(&self, number: u64) -> Option<StoreRequest> {
         let entry = self.table.get(number)?;
         let State::Held(_) = entry.state else { return None };
         let command = Command::Confirm { member: entry.member.clone() };
@@ -139,7 +139,7 @@ impl<P: Mirror> Core<P> {
 
     /// Returns the request that downgrades an exclusive hold to a read; `None` if the member has no
     /// hold.
-    pub fn downgrade(&mut self, number: u64) -> Option<Ask> {
+    pub fn downgrade(&mut self, number: u64) -> Option<StoreRequest> {
         let is_held = |entry: &Entry<P>| matches!(entry.state, State::Held(_));
         self.table.get(number).filter(|entry| is_held(entry))?;
         // The batch ends, because no other member can hold the lock beside a read.

@@ -7,7 +7,7 @@ use super::table::Line;
 use super::{Core, MADE_DUE};
 use crate::member::Member;
 use crate::name::LockName;
-use crate::node::effect::{Ask, Effect, Note};
+use crate::node::effect::{Effect, Note, StoreRequest};
 use crate::node::entry::{Mirror, State};
 use crate::node::lease::TOUCH_PERIOD;
 use crate::node::moment::Moment;
@@ -103,8 +103,8 @@ impl<P: Mirror> Core<P> {
         for numbers in numbers.chunks(MAX_MEMBERS) {
             let members = numbers.iter().map(|number| self.table.entries()[number].member.clone());
             let command = Command::Touch { members: members.collect() };
-            let ask = self.request(lock.clone(), command, true);
-            self.background(ask);
+            let request = self.request(lock.clone(), command, true);
+            self.background(request);
         }
     }
 
@@ -112,21 +112,26 @@ impl<P: Mirror> Core<P> {
         self.table.get(number).is_some_and(|entry| entry.may_be_back_since(sent))
     }
 
-    pub(super) fn touched(&mut self, ask: &Ask, members: &[Member], reply: &Reply<Touched>) {
+    pub(super) fn touched(
+        &mut self,
+        request: &StoreRequest,
+        members: &[Member],
+        reply: &Reply<Touched>,
+    ) {
         for (member, presence) in members.iter().zip(&reply.outcome.members) {
             let Some(number) = self.known(member) else { continue };
             match presence {
                 Presence::Waiting => {
                     let now = self.now;
-                    self.table.change(number, |entry| entry.found_waiting(ask.sent, now));
+                    self.table.change(number, |entry| entry.found_waiting(request.sent, now));
                 }
                 // The same reply contains the grant, which was handled before.
                 Presence::Holding => {}
                 Presence::Superseded => self.superseded(number),
                 // The member was force-released and may have been queued again since, so another
                 // touch follows.
-                Presence::Gone if self.may_be_back_since(number, ask.sent) => {
-                    self.table.touch_by(&ask.lock, self.now);
+                Presence::Gone if self.may_be_back_since(number, request.sent) => {
+                    self.table.touch_by(&request.lock, self.now);
                 }
                 // The member has been granted the lock in a batch since.
                 Presence::Gone if self.is_in_batch(number) => {}
@@ -134,10 +139,10 @@ impl<P: Mirror> Core<P> {
             }
         }
         let first =
-            self.table.lines().get(&ask.lock).and_then(|line| line.numbers.first().copied());
+            self.table.lines().get(&request.lock).and_then(|line| line.numbers.first().copied());
         if let Some(first) = first {
             let due = self.lease_end(first, reply.first_end_ms);
-            self.table.touch_by(&ask.lock, due);
+            self.table.touch_by(&request.lock, due);
         }
         if reply.outcome.listeners == 0 && self.subscription.is_up() {
             self.push(Effect::Observe(Note::Deaf));
@@ -154,8 +159,8 @@ impl<P: Mirror> Core<P> {
             State::Waiting => {
                 let lock = entry.lock.clone();
                 let command = Command::Touch { members: vec![entry.member.clone()] };
-                let ask = self.request(lock, command, true);
-                self.background(ask);
+                let request = self.request(lock, command, true);
+                self.background(request);
             }
             State::Asking { .. } => {
                 // The response in flight is older than this message, so it may report the lock as

@@ -8,7 +8,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::GivenBack;
-use crate::node::effect::{Ask, Effect, Note};
+use crate::node::effect::{Effect, Note, StoreRequest};
 use crate::node::entry::{Entry, Mirror, State};
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
@@ -55,7 +55,7 @@ impl<P: Mirror> Core<P> {
         Some(number)
     }
 
-    pub(super) fn release_request(&self, number: u64, background: bool) -> Ask {
+    pub(super) fn release_request(&self, number: u64, background: bool) -> StoreRequest {
         let entry = &self.table.entries()[&number];
         let Entry { lock, member, .. } = &***entry;
         let alone = [number];

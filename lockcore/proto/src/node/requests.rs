@@ -5,7 +5,7 @@ use super::{Core, MAX_AT_ONCE, lines};
 use crate::Command;
 use crate::error::StoreError;
 use crate::name::LockName;
-use crate::node::effect::{Ask, Effect, Way};
+use crate::node::effect::{Effect, StoreRequest, Way};
 use crate::node::entry::Mirror;
 use crate::node::moment::Moment;
 
@@ -47,80 +47,90 @@ impl<P: Mirror> Core<P> {
 
     /// Creates a request of the driver itself, such as an inspection. It belongs to no attempt or
     /// hold, so the core does not count it as in flight.
-    pub fn untracked_request(&self, lock: LockName, command: Command, sent: Moment) -> Ask {
+    pub fn untracked_request(
+        &self,
+        lock: LockName,
+        command: Command,
+        sent: Moment,
+    ) -> StoreRequest {
         let lane = self.table.lane_of(&lock);
-        Ask { lock, command, sent, background: false, lane, way: Way::Script }
+        StoreRequest { lock, command, sent, background: false, lane, way: Way::Script }
     }
 
     /// Creates a request that is sent now. `background` is true if the core sends it by itself. A
     /// release takes the fast path, which needs no script, unless the lock was busy when this node
     /// last used it.
-    pub(super) fn request(&self, lock: LockName, command: Command, background: bool) -> Ask {
+    pub(super) fn request(
+        &self,
+        lock: LockName,
+        command: Command,
+        background: bool,
+    ) -> StoreRequest {
         let is_release = matches!(command, Command::Release { .. });
         let way = if is_release && !self.busy.has(&lock) { Way::Fast } else { Way::Script };
-        Ask { background, way, ..self.untracked_request(lock, command, self.now) }
+        StoreRequest { background, way, ..self.untracked_request(lock, command, self.now) }
     }
 
-    pub(super) fn background(&mut self, ask: Ask) {
-        let traffic = self.table.traffic(ask.lane);
-        match &ask.command {
+    pub(super) fn background(&mut self, request: StoreRequest) {
+        let traffic = self.table.traffic(request.lane);
+        match &request.command {
             Command::Renew { .. } | Command::Confirm { .. } => {
-                traffic.renewing += ask.command.renews().len();
+                traffic.renewing += request.command.renews().len();
             }
             Command::Touch { members } => traffic.touching += lines::weight(members),
             Command::Acquire { .. } => traffic.repeating += 1,
             _ => traffic.leaving += 1,
         }
-        let ask = Ask { background: true, ..ask };
+        let request = StoreRequest { background: true, ..request };
         // A failover or a power loss undoes a renewal that is only in the server's memory, so no
         // guard may rely on it before the store has confirmed it.
-        let is_confirmed = self.rules.confirms_writes && !ask.command.renews().is_empty();
-        self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
+        let is_confirmed = self.rules.confirms_writes && !request.command.renews().is_empty();
+        self.push(if is_confirmed { Effect::Confirm(request) } else { Effect::Send(request) });
     }
 
     /// Counts a request as no longer in flight, because its response or error has arrived. Uses the
     /// lane (server) to which it was sent, even if the lock has moved since.
-    fn arrived(&mut self, ask: &Ask) {
-        if ask.way == Way::FellBack {
-            self.busy.note(&ask.lock, true);
+    fn arrived(&mut self, request: &StoreRequest) {
+        if request.way == Way::FellBack {
+            self.busy.note(&request.lock, true);
         }
-        let traffic = self.table.traffic(ask.lane);
-        let (count, less) = match &ask.command {
-            Command::Acquire { members, .. } if !ask.background => {
+        let traffic = self.table.traffic(request.lane);
+        let (count, less) = match &request.command {
+            Command::Acquire { members, .. } if !request.background => {
                 (&mut traffic.asking, members.len())
             }
             Command::Acquire { members, .. } => (&mut traffic.repeating, members.len()),
-            _ if !ask.background => return,
+            _ if !request.background => return,
             Command::Renew { .. } | Command::Confirm { .. } => {
-                (&mut traffic.renewing, ask.command.renews().len())
+                (&mut traffic.renewing, request.command.renews().len())
             }
             Command::Touch { members } => (&mut traffic.touching, lines::weight(members)),
             _ => (&mut traffic.leaving, 1),
         };
         // The core counted this request when it made it, and each request has one response or
         // error.
-        debug_assert!(*count >= less, "{less} of {count} have arrived: {ask:?}");
+        debug_assert!(*count >= less, "{less} of {count} have arrived: {request:?}");
         *count = count.saturating_sub(less);
     }
 
     /// Records that a request got a response, so that its server is alive.
-    pub(super) fn succeeded(&mut self, ask: &Ask) {
-        self.arrived(ask);
-        if ask.way == Way::Fast && matches!(ask.command, Command::Release { .. }) {
-            self.busy.note(&ask.lock, false);
+    pub(super) fn succeeded(&mut self, request: &StoreRequest) {
+        self.arrived(request);
+        if request.way == Way::Fast && matches!(request.command, Command::Release { .. }) {
+            self.busy.note(&request.lock, false);
         }
         self.last_success = self.now;
-        self.round_trip = self.now.since(ask.sent);
-        let traffic = self.table.traffic(ask.lane);
+        self.round_trip = self.now.since(request.sent);
+        let traffic = self.table.traffic(request.lane);
         traffic.last_success = self.now;
         traffic.is_silent = false;
     }
 
     /// Records that a request failed. If it may have run, and no other response has arrived since
     /// it was sent, its server is considered silent. Fewer requests are then in flight to it.
-    pub(super) fn failed(&mut self, ask: &Ask, error: &StoreError) {
-        self.arrived(ask);
-        let traffic = self.table.traffic(ask.lane);
-        traffic.is_silent |= error.may_have_run && traffic.last_success < ask.sent;
+    pub(super) fn failed(&mut self, request: &StoreRequest, error: &StoreError) {
+        self.arrived(request);
+        let traffic = self.table.traffic(request.lane);
+        traffic.is_silent |= error.may_have_run && traffic.last_success < request.sent;
     }
 }

@@ -86,8 +86,8 @@ fn grant_message(member: &Member, left_ms: u64) -> Event {
     Event::Granted { token: token(), grants: vec![(member.number(), left_ms)] }
 }
 
-fn member_of(ask: &Ask) -> Member {
-    match &ask.command {
+fn member_of(request: &StoreRequest) -> Member {
+    match &request.command {
         Command::Acquire { members, .. } => members[0].clone(),
         Command::Release { member } => member.clone(),
         Command::Confirm { member } => member.clone(),
@@ -96,11 +96,11 @@ fn member_of(ask: &Ask) -> Member {
     }
 }
 
-fn sent(core: &mut Core<()>) -> Vec<Ask> {
+fn sent(core: &mut Core<()>) -> Vec<StoreRequest> {
     core.drain()
         .into_iter()
         .filter_map(|effect| match effect {
-            Effect::Send(ask) => Some(ask),
+            Effect::Send(request) => Some(request),
             _ => None,
         })
         .collect()
@@ -112,24 +112,24 @@ fn lost(core: &mut Core<()>) -> usize {
 
 /// Queues an attempt.
 fn queued(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
-    let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
+    let (attempt, request) = core.event(now).begin(wish(lock), ()).expect("it is open");
+    let request = request.expect("the subscription stands");
     let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
-    core.event(now).replied(&ask, &Answer::Acquired(queued));
+    core.event(now).replied(&request, &Answer::Acquired(queued));
     core.drain();
-    (attempt, member_of(&ask))
+    (attempt, member_of(&request))
 }
 
 /// Queues a read; returns the attempt, request and member id.
-fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
+fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, StoreRequest, u64) {
     let wish = Request { demand: Demand::READ, ..wish("a") };
-    let (attempt, ask) = core.event(now).begin(wish, ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
+    let (attempt, request) = core.event(now).begin(wish, ()).expect("it is open");
+    let request = request.expect("the subscription stands");
     let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
-    core.event(now).replied(&ask, &Answer::Acquired(queued));
+    core.event(now).replied(&request, &Answer::Acquired(queued));
     core.drain();
     let number = core.current(attempt).expect("it waits");
-    (attempt, ask, number)
+    (attempt, request, number)
 }
 
 /// Acquires a lock; returns the guard's member id.
@@ -142,21 +142,21 @@ fn held(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
 }
 
 fn offered(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
-    let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
-    let member = member_of(&ask);
+    let (attempt, request) = core.event(now).begin(wish(lock), ()).expect("it is open");
+    let request = request.expect("the subscription stands");
+    let member = member_of(&request);
     let granted = reply(vec![Acquired::Granted], LEASE, Some(&member));
     let granted = Reply { now_us: Some(now.as_micros()), ..granted };
-    core.event(now).replied(&ask, &Answer::Acquired(granted));
+    core.event(now).replied(&request, &Answer::Acquired(granted));
     core.drain();
     (attempt, member)
 }
 
 /// Acquires a lock while an acquire copy may still run.
 fn ambiguously_held(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
-    let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
-    core.event(now).unanswered(&ask, &StoreError::ambiguous("cut"));
+    let (attempt, request) = core.event(now).begin(wish(lock), ()).expect("it is open");
+    let request = request.expect("the subscription stands");
+    core.event(now).unanswered(&request, &StoreError::ambiguous("cut"));
     let now = now + Duration::from_millis(198);
     let again = ticked(core, now);
     let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&again[0])));
@@ -169,14 +169,14 @@ fn ambiguously_held(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
 }
 
 /// Returns the requests sent by a tick, behind the releases and leaves of earlier events.
-fn ticked(core: &mut Core<()>, now: Moment) -> Vec<Ask> {
-    let mut asks = sent(core);
-    asks.retain(gives_back);
+fn ticked(core: &mut Core<()>, now: Moment) -> Vec<StoreRequest> {
+    let mut requests = sent(core);
+    requests.retain(gives_back);
     while core.event(now).tick() {}
-    asks.extend(sent(core));
-    asks
+    requests.extend(sent(core));
+    requests
 }
 
-fn gives_back(ask: &Ask) -> bool {
-    matches!(ask.command, Command::Release { .. } | Command::Leave { .. })
+fn gives_back(request: &StoreRequest) -> bool {
+    matches!(request.command, Command::Release { .. } | Command::Leave { .. })
 }

@@ -317,12 +317,12 @@ impl std::fmt::Debug for Wire {
 
 impl Store for Wire {
     fn send(&self, group: RequestGroup, then: Then) {
-        let (wire, asks) = (self.clone(), group.clone());
+        let (wire, requests) = (self.clone(), group.clone());
         let replied = self.request(move |store| {
-            asks.iter().for_each(|ask| wire.arrive(&ask.command));
+            requests.iter().for_each(|request| wire.arrive(&request.command));
             let mut state = wire.state();
             if let Some(refused) = &mut state.refused
-                && asks.iter().any(|ask| matches!(ask.command, Command::Acquire { .. }))
+                && requests.iter().any(|request| matches!(request.command, Command::Acquire { .. }))
             {
                 *refused += 1;
                 let full = StoreError::refused(LockErrorKind::OutOfMemory, "full");
@@ -330,7 +330,7 @@ impl Store for Wire {
             }
             drop(state);
             let (then, replied) = oneshot::channel();
-            store.send(asks, Then::call(|_, replied| drop(then.send(replied))));
+            store.send(requests, Then::call(|_, replied| drop(then.send(replied))));
             async move { replied.await.expect("an in-memory store responds at once") }.boxed()
         });
         tokio::spawn(async move { then.take(group, replied.await) });

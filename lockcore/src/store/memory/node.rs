@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::ready;
 use proto::layout::Layout;
-use proto::node::{Ask, RequestGroup};
+use proto::node::{RequestGroup, StoreRequest};
 use proto::{
     Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId,
     StoreError, Topology,
@@ -122,7 +122,9 @@ impl Store for MemoryNode {
 
     fn send(&self, group: RequestGroup, then: Then) {
         let replied = self.step(|state, now_us| {
-            let run = |ask: &Ask| self.run_on(state, now_us, (&ask.lock, &ask.command));
+            let run = |request: &StoreRequest| {
+                self.run_on(state, now_us, (&request.lock, &request.command))
+            };
             Ok(Replies::from(group.iter().map(run).collect::<Answers>()))
         });
         then.take(group, replied);

@@ -4,7 +4,7 @@ use std::sync::{Weak, mpsc};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use proto::node::{Ask, Moment, Way};
+use proto::node::{Moment, StoreRequest, Way};
 use proto::{
     Acquired, Answer, Command, Demand, Event, Label, LockName, Member, Mode, Released, Reply,
     StoreError,
@@ -76,9 +76,10 @@ impl Process {
 /// Runs a command and returns the reply, which an in-memory store gives at once.
 fn run(store: &Arc<dyn Store>, lock: &LockName, command: Command) -> Result<Answer, StoreError> {
     let (lock, sent) = (lock.clone(), Moment::default());
-    let ask = Ask { lock, command, sent, background: false, lane: 0, way: Way::Script };
+    let request =
+        StoreRequest { lock, command, sent, background: false, lane: 0, way: Way::Script };
     let (then, replied) = mpsc::channel();
-    store.send(smallvec![ask], Then::call(move |_, reply| drop(then.send(reply))));
+    store.send(smallvec![request], Then::call(move |_, reply| drop(then.send(reply))));
     replied.try_recv().expect("answered at once").and_then(Replies::only)
 }
 

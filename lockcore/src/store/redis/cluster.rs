@@ -203,10 +203,10 @@ impl Shared {
         group: &RequestGroup,
         send: impl Fn(&Shard, RequestGroup, bool) -> StoreFuture<Replies> + Send + Sync,
     ) -> Replied {
-        let Some(ask) = group.first() else { return Err(proto::wire::no_such_command()) };
+        let Some(request) = group.first() else { return Err(proto::wire::no_such_command()) };
         // A waiter would not receive the grant without a subscription.
-        let hears = matches!(ask.command, Command::Acquire { mode: Mode::Wait, .. });
-        let way = Way { slot: ask.lock.slot(), hears, route };
+        let hears = matches!(request.command, Command::Acquire { mode: Mode::Wait, .. });
+        let way = Way { slot: request.lock.slot(), hears, route };
         let send = |shard: &Shard, asking| send(shard, group.clone(), asking);
         let (shard, reply) = self.routed(way, send).await?;
         reply.answers.iter().flatten().for_each(|answer| note_listeners(&shard, answer));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use client::{Answered, Packed, Recipient, Sender, answer_to, is_unknown};
-use proto::node::{Ask, RequestGroup, Way, commands};
+use proto::node::{RequestGroup, StoreRequest, Way, commands};
 use proto::wire::{TokenFloors, is_nonsense};
 use proto::{LockErrorKind, StoreError};
 use smallvec::smallvec;
@@ -65,7 +65,7 @@ impl InFlight {
 
     fn begin(mut self: Box<Self>) {
         let command = match &*self.group {
-            [ask] if ask.way == Way::Fast => self.fast(ask),
+            [request] if request.way == Way::Fast => self.fast(request),
             _ => None,
         };
         match command {
@@ -79,9 +79,9 @@ impl InFlight {
 
     /// Returns the Redis commands of the fast path; `None` if the connection does not support them
     /// or the command has no fast path.
-    fn fast(&self, ask: &Ask) -> Option<Packed> {
+    fn fast(&self, request: &StoreRequest) -> Option<Packed> {
         let Self { server, sender, .. } = self;
-        let command = (&ask.lock, &ask.command);
+        let command = (&request.lock, &request.command);
         if let Some(free) = server.wire.free_acquire(command) {
             return server.link.may_transact(sender).then(|| fast::acquire(&free));
         }
@@ -111,14 +111,14 @@ impl InFlight {
     /// receiver. If the fast path has released nothing, runs the script.
     fn finish_fast(mut self: Box<Self>, response: Judged) {
         let Self { server, group, sender, floors, .. } = &*self;
-        let ask = &group[0];
-        let answer = match server.wire.free_acquire((&ask.lock, &ask.command)) {
+        let request = &group[0];
+        let answer = match server.wire.free_acquire((&request.lock, &request.command)) {
             Some(free) => fast::acquired(&free, floors.floor_us, response).map(Some),
             None => fast::released(response),
         };
         match answer {
             Ok(Some(answer)) => {
-                server.note(&ask.lock, &answer, sender.server);
+                server.note(&request.lock, &answer, sender.server);
                 self.end(Ok(Replies::from(smallvec![Ok(answer)])));
             }
             Ok(None) => {

@@ -24,7 +24,7 @@ impl Server {
     /// Returns the token floors for a request group that is sent to the server with this number.
     /// The server draws only tokens above them.
     pub(super) fn floors(&self, group: &RequestGroup, server: u64) -> TokenFloors {
-        let slot = group.first().map_or(0, |ask| self.slot(&ask.lock));
+        let slot = group.first().map_or(0, |request| self.slot(&request.lock));
         self.server_time.floors(slot, server)
     }
 
@@ -37,9 +37,9 @@ impl Server {
         answer: &Value,
     ) -> Result<Answers, StoreError> {
         let answers = self.wire.answers(&commands(group), &value(answer))?;
-        for (ask, answer) in group.iter().zip(&answers) {
+        for (request, answer) in group.iter().zip(&answers) {
             if let Ok(answer) = answer {
-                self.note(&ask.lock, answer, server);
+                self.note(&request.lock, answer, server);
             }
         }
         Ok(answers)

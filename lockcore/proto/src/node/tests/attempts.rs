@@ -3,7 +3,7 @@
 use super::*;
 
 /// Begins `count` attempts; returns them with the requests sent by their callers.
-fn begun(core: &mut Core<()>, count: usize) -> Vec<(u64, Option<Ask>)> {
+fn begun(core: &mut Core<()>, count: usize) -> Vec<(u64, Option<StoreRequest>)> {
     let wishes = (0..count).map(|number| wish(&format!("lock {number}")));
     wishes.map(|wish| core.event(at(0)).begin(wish, ()).expect("it is open")).collect()
 }
@@ -11,8 +11,9 @@ fn begun(core: &mut Core<()>, count: usize) -> Vec<(u64, Option<Ask>)> {
 /// Returns the attempts whose acquires a tick sends.
 fn sent_in_turn(core: &mut Core<()>) -> Vec<u64> {
     assert!(core.next().is_some_and(|next| next <= at(0)), "nothing is due");
-    let asks = ticked(core, at(0));
-    let numbers = asks.iter().map(|ask| core.number(&member_of(ask)).expect("of this node"));
+    let requests = ticked(core, at(0));
+    let numbers =
+        requests.iter().map(|request| core.number(&member_of(request)).expect("of this node"));
     numbers.map(|number| number >> ROUND_BITS).collect()
 }
 
@@ -20,24 +21,24 @@ fn sent_in_turn(core: &mut Core<()>) -> Vec<u64> {
 fn only_so_many_acquires_are_on_their_way_and_the_others_follow_in_their_order() {
     let mut core = core();
     let begun = begun(&mut core, ACQUIRES + 4);
-    assert!(begun[..ACQUIRES].iter().all(|(_, ask)| ask.is_some()));
-    assert!(begun[ACQUIRES..].iter().all(|(_, ask)| ask.is_none()));
-    let asks: Vec<_> = begun.iter().filter_map(|(_, ask)| ask.clone()).collect();
+    assert!(begun[..ACQUIRES].iter().all(|(_, request)| request.is_some()));
+    assert!(begun[ACQUIRES..].iter().all(|(_, request)| request.is_none()));
+    let requests: Vec<_> = begun.iter().filter_map(|(_, request)| request.clone()).collect();
     let behind = |place: usize| begun[ACQUIRES + place].0;
 
     let queued = Answer::Acquired(reply(vec![Acquired::Queued { position: 0 }], LEASE, None));
-    core.event(at(0)).replied(&asks[1], &queued);
+    core.event(at(0)).replied(&requests[1], &queued);
     core.drain();
     // A new attempt is not sent now: earlier attempts are first.
-    let (late, ask) = core.event(at(0)).begin(wish("k"), ()).expect("it is open");
-    assert!(ask.is_none());
+    let (late, request) = core.event(at(0)).begin(wish("k"), ()).expect("it is open");
+    assert!(request.is_none());
     assert_eq!(sent_in_turn(&mut core), [behind(0)]);
 
     let error = StoreError::ambiguous("cut");
-    core.event(at(0)).unanswered(&asks[0], &error);
+    core.event(at(0)).unanswered(&requests[0], &error);
     core.drain();
-    for ask in &asks[2..5] {
-        core.event(at(0)).replied(ask, &queued);
+    for request in &requests[2..5] {
+        core.event(at(0)).replied(request, &queued);
         core.drain();
     }
     assert_eq!(sent_in_turn(&mut core), [behind(1), behind(2), behind(3), late]);
@@ -62,12 +63,12 @@ fn nothing_is_sent_for_an_attempt_that_is_cancelled_before_its_turn() {
 #[test]
 fn an_attempt_that_is_cancelled_before_its_answer_leaves_after_it() {
     let mut core = core();
-    let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
+    let (attempt, request) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
+    let request = request.expect("the subscription stands");
     core.event(at(1)).cancel(attempt);
     assert_eq!(ticked(&mut core, at(1)), [], "a leave must not overtake its acquire");
     let queued = reply(vec![Acquired::Queued { position: 3 }], LEASE, None);
-    core.event(at(2)).replied(&ask, &Answer::Acquired(queued));
+    core.event(at(2)).replied(&request, &Answer::Acquired(queued));
     let leaves = ticked(&mut core, at(2));
     assert!(matches!(&leaves[0].command, Command::Leave { leaving } if !leaving[0].ambiguous));
     core.event(at(3)).replied(&leaves[0], &Answer::Left(reply(vec![Left::Left], LEASE, None)));
@@ -80,12 +81,12 @@ fn an_attempt_that_is_cancelled_before_its_answer_leaves_after_it() {
 #[test]
 fn an_acquire_without_an_answer_is_asked_for_again_and_leaves_with_a_tombstone() {
     let mut core = core();
-    let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
-    core.event(at(1)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    let (attempt, request) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
+    let request = request.expect("the subscription stands");
+    core.event(at(1)).unanswered(&request, &StoreError::ambiguous("cut"));
     assert_eq!(ticked(&mut core, at(50)), []);
     let again = ticked(&mut core, at(101));
-    assert_eq!(again[0].command, ask.command);
+    assert_eq!(again[0].command, request.command);
     core.event(at(102)).unanswered(&again[0], &StoreError::ambiguous("cut"));
     let error = core.event(at(103)).cancel(attempt).expect("the store did not answer");
     assert_eq!(error.kind, LockErrorKind::Unavailable);
@@ -100,8 +101,8 @@ fn a_position_that_is_lost_costs_the_number_and_a_grant_of_it_is_not_believed() 
     let touches = ticked(&mut core, at(5_000));
     let gone = Touched { members: vec![Presence::Gone], listeners: 1 };
     core.event(at(5_001)).replied(&touches[0], &Answer::Touched(reply(gone, LEASE, None)));
-    let asks = sent(&mut core);
-    let second = member_of(&asks[0]);
+    let requests = sent(&mut core);
+    let second = member_of(&requests[0]);
     assert_ne!(first, second);
     assert_eq!(core.counts().positions_lost, 1);
     let message = |member: &Member| grant_message(member, 10_000);
@@ -133,23 +134,23 @@ fn an_attempt_that_ends_while_the_connection_is_down_has_the_kind_of_the_error_t
 }
 
 /// Begins `count` attempts for one lock; returns the first attempt's request, sent by the caller.
-fn begun_for(core: &mut Core<()>, count: usize, lock: &str) -> (Vec<u64>, Ask) {
+fn begun_for(core: &mut Core<()>, count: usize, lock: &str) -> (Vec<u64>, StoreRequest) {
     let begun: Vec<_> =
         (0..count).map(|_| core.event(at(0)).begin(wish(lock), ()).expect("it is open")).collect();
-    assert!(begun[1..].iter().all(|(_, ask)| ask.is_none()));
-    let ask = begun[0].1.clone().expect("none came before");
-    (begun.into_iter().map(|(attempt, _)| attempt).collect(), ask)
+    assert!(begun[1..].iter().all(|(_, request)| request.is_none()));
+    let request = begun[0].1.clone().expect("none came before");
+    (begun.into_iter().map(|(attempt, _)| attempt).collect(), request)
 }
 
 /// Returns the only request sent by a tick, as it goes out.
-fn sent_together(core: &mut Core<()>, now: Moment) -> Ask {
+fn sent_together(core: &mut Core<()>, now: Moment) -> StoreRequest {
     let mut groups = grouped(ticked(core, now), |_| true, |_| 0);
     assert_eq!(groups.len(), 1, "{groups:?}");
     groups.remove(0).remove(0)
 }
 
-fn attempts_of(core: &Core<()>, ask: &Ask) -> Vec<u64> {
-    let Command::Acquire { members, .. } = &ask.command else { panic!("{ask:?}") };
+fn attempts_of(core: &Core<()>, request: &StoreRequest) -> Vec<u64> {
+    let Command::Acquire { members, .. } = &request.command else { panic!("{request:?}") };
     let number = |member| core.number(member).expect("of this node");
     members.iter().map(|member| number(member) >> ROUND_BITS).collect()
 }
@@ -160,13 +161,13 @@ fn attempts_for_a_lock_that_is_asked_for_go_together_with_the_next_tick_in_their
     let (attempts, first) = begun_for(&mut core, 4, "a");
     assert!(core.event(at(0)).begin(wish("b"), ()).expect("open").1.is_some(), "of another lock");
     assert!(core.next().is_some_and(|next| next <= at(0)), "not held back");
-    let ask = sent_together(&mut core, at(0));
-    assert_eq!(attempts_of(&core, &ask), attempts[1..]);
+    let request = sent_together(&mut core, at(0));
+    assert_eq!(attempts_of(&core, &request), attempts[1..]);
     assert_eq!(core.table.lane(0).traffic.asking, 5);
 
     let outcomes = [0, 1, 2].map(|position| Acquired::Queued { position });
     let queued = reply(outcomes.to_vec(), LEASE, None);
-    core.event(at(1)).replied(&ask, &Answer::Acquired(queued));
+    core.event(at(1)).replied(&request, &Answer::Acquired(queued));
     assert_eq!(core.table.lane(0).traffic.asking, 2);
     let waiting = |attempt: &u64| core.phase(core.round(*attempt).expect("there"));
     assert!(attempts[1..].iter().all(|attempt| waiting(attempt) == Some(Phase::Waiting)));
@@ -184,8 +185,8 @@ fn attempts_for_a_lock_that_is_asked_for_go_together_with_the_next_tick_in_their
 fn each_of_those_that_asked_together_takes_its_own_outcome() {
     let mut core = core();
     let (attempts, _) = begun_for(&mut core, 6, "a");
-    let ask = sent_together(&mut core, at(0));
-    let Command::Acquire { members, .. } = &ask.command else { panic!("{ask:?}") };
+    let request = sent_together(&mut core, at(0));
+    let Command::Acquire { members, .. } = &request.command else { panic!("{request:?}") };
     let outcomes = vec![
         Acquired::Granted,
         Acquired::Queued { position: 0 },
@@ -195,7 +196,7 @@ fn each_of_those_that_asked_together_takes_its_own_outcome() {
     ];
     core.event(at(1)).cancel(attempts[2]);
     let granted = reply(outcomes, LEASE, Some(&members[0]));
-    core.event(at(2)).replied(&ask, &Answer::Acquired(granted));
+    core.event(at(2)).replied(&request, &Answer::Acquired(granted));
     let outcome = core.event(at(2)).take(attempts[1]);
     assert!(matches!(outcome, Outcome::Granted { since, .. } if since == at(2)), "{outcome:?}");
     for (attempt, expected) in [(attempts[3], Refusal::Busy), (attempts[4], Refusal::Full(7))] {
@@ -203,12 +204,12 @@ fn each_of_those_that_asked_together_takes_its_own_outcome() {
         assert!(matches!(&outcome, Outcome::Refused(of) if *of == expected), "{outcome:?}");
     }
     // The attempt without a caller leaves. The refused attempt requests the lock in its next round.
-    let asks = ticked(&mut core, at(2));
-    let leaves = |ask: &Ask| match &ask.command {
+    let requests = ticked(&mut core, at(2));
+    let leaves = |request: &StoreRequest| match &request.command {
         Command::Leave { leaving } => leaving[0].member == members[1],
         _ => false,
     };
-    assert!(asks.iter().any(leaves), "{asks:?}");
+    assert!(requests.iter().any(leaves), "{requests:?}");
     assert_eq!(core.counts().positions_lost, 1);
     let round = core.round(attempts[5]).expect("there");
     assert_eq!(Core::<()>::parts_of(round), (attempts[5], 1));
@@ -218,12 +219,12 @@ fn each_of_those_that_asked_together_takes_its_own_outcome() {
 fn those_whose_common_acquire_is_not_answered_all_ask_again_together() {
     let mut core = core();
     let (attempts, _) = begun_for(&mut core, 4, "a");
-    let ask = sent_together(&mut core, at(0));
+    let request = sent_together(&mut core, at(0));
     core.event(at(1)).cancel(attempts[3]);
-    core.event(at(2)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    core.event(at(2)).unanswered(&request, &StoreError::ambiguous("cut"));
     assert_eq!(core.table.lane(0).traffic.asking, 1);
-    let asks = ticked(&mut core, at(2));
-    assert!(matches!(&asks[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
+    let requests = ticked(&mut core, at(2));
+    assert!(matches!(&requests[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
     let again = sent_together(&mut core, at(102));
     assert_eq!(attempts_of(&core, &again), attempts[1..3]);
     assert!(again.background);
@@ -238,12 +239,12 @@ fn those_whose_common_acquire_is_not_answered_all_ask_again_together() {
 fn each_of_those_that_were_granted_together_is_released_without_a_tombstone() {
     let mut core = core();
     let (attempts, _) = begun_for(&mut core, 3, "a");
-    let ask = sent_together(&mut core, at(0));
-    let Command::Acquire { members, .. } = &ask.command else { panic!("{ask:?}") };
+    let request = sent_together(&mut core, at(0));
+    let Command::Acquire { members, .. } = &request.command else { panic!("{request:?}") };
     let granted = vec![Acquired::Granted, Acquired::Granted];
     let mut granted = reply(granted, LEASE, Some(&members[0]));
     granted.grants.push(Grant { member: members[1].clone(), ..granted.grants[0].clone() });
-    core.event(at(1)).replied(&ask, &Answer::Acquired(granted));
+    core.event(at(1)).replied(&request, &Answer::Acquired(granted));
     for attempt in &attempts[1..] {
         let Outcome::Granted { number, .. } = core.event(at(1)).take(*attempt) else {
             panic!("it is granted");
@@ -261,30 +262,31 @@ fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_serv
     core.event(at(0)).set_lanes(lanes());
     let dead_lock = named(0, 0);
     let dead = StoreError::refused(LockErrorKind::Unavailable, "refused");
-    let (_, ask) = core.event(at(0)).begin(wish(&dead_lock), ()).expect("it is open");
-    core.event(at(0)).unanswered(&ask.expect("there is room"), &dead);
+    let (_, request) = core.event(at(0)).begin(wish(&dead_lock), ()).expect("it is open");
+    core.event(at(0)).unanswered(&request.expect("there is room"), &dead);
     let mut asked = Vec::new();
     for now in (0..20_000).step_by(50) {
-        for ask in ticked(&mut core, at(now)) {
-            match ask.lock.as_str() {
+        for request in ticked(&mut core, at(now)) {
+            match request.lock.as_str() {
                 lock if lock == dead_lock => {
                     asked.push(now);
-                    core.event(at(now)).unanswered(&ask, &dead);
+                    core.event(at(now)).unanswered(&request, &dead);
                 }
-                _ => core.event(at(now)).unanswered(&ask, &dead),
+                _ => core.event(at(now)).unanswered(&request, &dead),
             }
         }
-        let (alive, ask) = core.event(at(now)).begin(wish(&named(1, 0)), ()).expect("it is open");
-        if let Some(ask) = ask {
+        let (alive, request) =
+            core.event(at(now)).begin(wish(&named(1, 0)), ()).expect("it is open");
+        if let Some(request) = request {
             let busy = Answer::Acquired(reply(vec![Acquired::Busy], LEASE, None));
-            core.event(at(now)).replied(&ask, &busy);
+            core.event(at(now)).replied(&request, &busy);
         }
         core.event(at(now)).take(alive);
     }
     assert!((8..16).contains(&asked.len()), "asked at {asked:?}");
     core.event(at(20_000)).linked(Link::Up, Link::Up);
     let again = ticked(&mut core, at(20_000));
-    assert!(again.iter().any(|ask| ask.lock.as_str() == dead_lock), "{again:?}");
+    assert!(again.iter().any(|request| request.lock.as_str() == dead_lock), "{again:?}");
 }
 
 /// Loses an attempt's queue position again and again, up to the last round but one.
@@ -333,12 +335,12 @@ fn an_attempt_that_misses_its_turn_in_its_last_round_ends() {
     core.table.change(number, |entry| entry.state = State::Waiting);
     core.event(at(1)).heard(Event::Granted { token: token(), grants: vec![(number, 10_000)] });
     let confirmations = core.drain().into_iter().filter_map(|effect| match effect {
-        Effect::Confirm(ask) => Some(ask),
+        Effect::Confirm(request) => Some(request),
         _ => None,
     });
-    for ask in confirmations.collect::<Vec<_>>() {
-        let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(&ask)));
-        core.event(at(2)).replied(&ask, &Answer::Renewed(held));
+    for request in confirmations.collect::<Vec<_>>() {
+        let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(&request)));
+        core.event(at(2)).replied(&request, &Answer::Renewed(held));
     }
     ticked(&mut core, at(50_000));
     ends_beside(&mut core, attempt, &neighbour);
@@ -352,8 +354,8 @@ fn an_acquire_that_has_not_failed_waits_for_the_store_since_its_server_last_answ
         core.event(at(1)).begin(wish(&named(lane, nth)), ()).expect("it is open")
     };
     let first: Vec<_> = (0..ACQUIRES).map(|nth| begin(&mut core, 0, nth)).collect();
-    let (unsent, ask) = begin(&mut core, 0, ACQUIRES);
-    assert!(ask.is_none(), "there is no room");
+    let (unsent, request) = begin(&mut core, 0, ACQUIRES);
+    assert!(request.is_none(), "there is no room");
     let asked = |place: usize| first[place].1.as_ref().expect("there was room");
     let (other, other_ask) = begin(&mut core, 1, 0);
     let queued = || Answer::Acquired(reply(vec![Acquired::Queued { position: 0 }], LEASE, None));

@@ -55,19 +55,19 @@ impl World {
     }
 
     /// Runs the node's request and returns the response to the node.
-    fn answer(&mut self, now: Moment, ask: &Ask) {
-        let answer = self.serve(HERE, now, &ask.command);
-        self.core.event(now).replied(ask, &answer);
+    fn answer(&mut self, now: Moment, request: &StoreRequest) {
+        let answer = self.serve(HERE, now, &request.command);
+        self.core.event(now).replied(request, &answer);
     }
 
     /// Makes the node send this request: it accepts responses to its own requests only.
-    fn sends(&mut self, ask: &Ask) {
-        self.core.background(ask.clone());
+    fn sends(&mut self, request: &StoreRequest) {
+        self.core.background(request.clone());
         let sent = self.core.drain().into_iter().filter_map(|effect| match effect {
             Effect::Send(sent) => Some(sent),
             _ => None,
         });
-        assert!(sent.eq([ask.clone()]));
+        assert!(sent.eq([request.clone()]));
     }
 
     /// Delivers the messages to the node.
@@ -79,15 +79,15 @@ impl World {
     }
 
     /// Returns the due requests.
-    fn due(&mut self, now: Moment) -> Vec<Ask> {
+    fn due(&mut self, now: Moment) -> Vec<StoreRequest> {
         while self.core.event(now).tick() {}
         self.sent()
     }
 
     /// Returns the requests sent by the last events, without a tick.
-    fn sent(&mut self) -> Vec<Ask> {
+    fn sent(&mut self) -> Vec<StoreRequest> {
         let send = |effect| match effect {
-            Effect::Send(ask) | Effect::Confirm(ask) => Some(ask),
+            Effect::Send(request) | Effect::Confirm(request) => Some(request),
             _ => None,
         };
         self.core.drain().into_iter().filter_map(send).collect()
@@ -101,9 +101,9 @@ impl World {
             if due.is_empty() {
                 return commands;
             }
-            for ask in due {
-                self.answer(now, &ask);
-                commands.push(ask.command);
+            for request in due {
+                self.answer(now, &request);
+                commands.push(request.command);
             }
         }
     }
@@ -124,9 +124,9 @@ impl World {
 
     fn begin_with(&mut self, now: Moment, wish: Request, mirror: Outcomes) -> u64 {
         let begun = self.core.event(now).begin(wish, mirror);
-        let (attempt, ask) = begun.expect("it is open");
-        match ask {
-            Some(ask) => self.answer(now, &ask),
+        let (attempt, request) = begun.expect("it is open");
+        match request {
+            Some(request) => self.answer(now, &request),
             None => drop(self.run(now)),
         }
         attempt
@@ -189,17 +189,17 @@ fn other(number: u64) -> Member {
     Member::parse(&text).expect("a member")
 }
 
-fn released(ask: &Ask) -> Option<u64> {
-    match &ask.command {
+fn released(request: &StoreRequest) -> Option<u64> {
+    match &request.command {
         Command::Release { member } => Some(member.number()),
         _ => None,
     }
 }
 
 /// Returns a background request for the lock.
-fn background(command: Command) -> Ask {
+fn background(command: Command) -> StoreRequest {
     let lock = LockName::from("a");
-    Ask { lock, command, sent: at(2), background: true, lane: 0, way: Way::Script }
+    StoreRequest { lock, command, sent: at(2), background: true, lane: 0, way: Way::Script }
 }
 
 #[test]
@@ -216,9 +216,9 @@ fn a_batch_is_served_in_order_with_rising_tokens_and_released_once_by_its_name()
         tokens.push(token);
         match world.core.event(at(2)).release(number) {
             GivenBack::InBatch if index < 2 => {}
-            GivenBack::By(ask) if index == 2 => {
-                assert_eq!(released(&ask), Some(first));
-                world.answer(at(2), &ask);
+            GivenBack::By(request) if index == 2 => {
+                assert_eq!(released(&request), Some(first));
+                world.answer(at(2), &request);
             }
             other => panic!("{index}: {other:?}"),
         }
@@ -244,15 +244,15 @@ fn granted_with_an_open(index: usize, is_lost: bool) -> (World, Vec<u64>, Comman
             continue;
         }
         let begun = world.core.event(at(0)).begin(wish("a"), Outcomes::default());
-        let (attempt, ask) = begun.expect("it is open");
-        let ask = ask.expect("none of this lock is on its way");
+        let (attempt, request) = begun.expect("it is open");
+        let request = request.expect("none of this lock is on its way");
         attempts.push(attempt);
-        world.serve(HERE, at(0), &ask.command);
+        world.serve(HERE, at(0), &request.command);
         if is_lost {
-            world.core.event(at(0)).unanswered(&ask, &StoreError::ambiguous("cut"));
+            world.core.event(at(0)).unanswered(&request, &StoreError::ambiguous("cut"));
             world.run(at(150));
         }
-        open = Some(ask.command);
+        open = Some(request.command);
     }
     world.hand_over(at(200), &other);
     world.hear(at(200));
@@ -268,12 +268,12 @@ fn a_batch_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
         assert_eq!(world.core.event(at(201)).release(number), GivenBack::InBatch);
         world.run(at(201));
         let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
-        let ask = world.core.event(at(202)).release(number).request().expect("it is the last");
-        let Command::Leave { leaving } = &ask.command else { panic!("{ask:?}") };
+        let request = world.core.event(at(202)).release(number).request().expect("it is the last");
+        let Command::Leave { leaving } = &request.command else { panic!("{request:?}") };
         let marks = leaving.iter().map(|one| (one.member.number(), one.ambiguous));
         let expected = [0, 1].map(|index| (attempts[index] << ROUND_BITS, index == ambiguous));
         assert!(marks.eq(expected), "{leaving:?}");
-        world.answer(at(202), &ask);
+        world.answer(at(202), &request);
         assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
         let late = world.serve(HERE, at(203), &open);
         let Answer::Acquired(reply) = late else { panic!("{late:?}") };
@@ -292,10 +292,11 @@ fn no_leave_of_its_last_member_overtakes_the_release_of_a_batch() {
     let cancelled = world.begin(at(0), wish("a"));
     let mut open = Vec::new();
     let [second, third] = [outcomes.clone(), Outcomes::default()].map(|mirror| {
-        let (attempt, ask) = world.core.event(at(0)).begin(wish("a"), mirror).expect("it is open");
-        let ask = ask.unwrap_or_else(|| world.due(at(0)).pop().expect("its acquire"));
-        let answer = world.serve(HERE, at(0), &ask.command);
-        open.push((ask, answer));
+        let (attempt, request) =
+            world.core.event(at(0)).begin(wish("a"), mirror).expect("it is open");
+        let request = request.unwrap_or_else(|| world.due(at(0)).pop().expect("its acquire"));
+        let answer = world.serve(HERE, at(0), &request.command);
+        open.push((request, answer));
         attempt
     });
     world.hand_over(at(1), &other);
@@ -303,10 +304,10 @@ fn no_leave_of_its_last_member_overtakes_the_release_of_a_batch() {
     world.core.event(at(1)).cancel(cancelled);
     let leave = world.due(at(1));
     world.hear(at(1));
-    leave.iter().for_each(|ask| world.answer(at(1), ask));
+    leave.iter().for_each(|request| world.answer(at(1), request));
     // They were granted before they were answered: a copy may have queued them again.
-    for (ask, answer) in &open {
-        world.core.event(at(2)).replied(ask, answer);
+    for (request, answer) in &open {
+        world.core.event(at(2)).replied(request, answer);
     }
     let (number, _) = world.take(at(3), second).expect("its turn");
     assert_eq!(world.core.event(at(3)).release(number), GivenBack::InBatch);
@@ -324,10 +325,10 @@ fn a_leave_of_a_whole_batch_that_fails_is_repeated_as_such() {
     let (mut world, attempts, _) = granted_with_an_open(0, true);
     world.core.event(at(201)).cancel(attempts[0]);
     let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
-    let ask = world.core.event(at(202)).release(number).request().expect("it is the last");
-    world.core.event(at(203)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    let request = world.core.event(at(202)).release(number).request().expect("it is the last");
+    world.core.event(at(203)).unanswered(&request, &StoreError::ambiguous("cut"));
     let again = world.run(at(500));
-    assert_eq!(again, [ask.command]);
+    assert_eq!(again, [request.command]);
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
     assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
@@ -360,8 +361,9 @@ fn with_a_renewal_the_server_is_told_which_members_were_served() {
         assert_eq!(world.lock.batch(), [second]);
         assert_eq!(world.run(at(5_301)), [], "once is enough");
         assert!(world.core.event(at(5_400)).until(number).is_some_and(|until| until > at(10_000)));
-        let ask = world.core.event(at(5_400)).release(number).request().expect("it is the last");
-        world.answer(at(5_400), &ask);
+        let request =
+            world.core.event(at(5_400)).release(number).request().expect("it is the last");
+        world.answer(at(5_400), &request);
         assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
         assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
     }
@@ -374,11 +376,11 @@ fn a_member_that_the_release_of_its_batch_is_granted_to_leaves() {
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     world.core.event(at(3)).dropped(number);
     let (number, _) = world.take(at(4), attempts[1]).expect("its turn");
-    let ask = world.core.event(at(5)).release(number).request().expect("it is the last");
-    let Command::Release { member } = &ask.command else { panic!("{ask:?}") };
+    let request = world.core.event(at(5)).release(number).request().expect("it is the last");
+    let Command::Release { member } = &request.command else { panic!("{request:?}") };
     let last = member.renumbered(attempts[1] << ROUND_BITS);
     let released = reply(Released::Released, Duration::ZERO, Some(&last));
-    world.core.event(at(6)).replied(&ask, &Answer::Released(released));
+    world.core.event(at(6)).replied(&request, &Answer::Released(released));
     let asked = world.run(at(6));
     let leaving = vec![Leaving::new(last, false)];
     assert_eq!(asked, [Command::Leave { leaving }]);
@@ -429,7 +431,7 @@ fn with_less_than_half_a_claim_left_the_hold_is_renewed_before_the_next_is_serve
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     // The renewal due at half the claim is in flight for long.
     let late = world.due(at(4_960));
-    assert!(matches!(&late[..], [Ask { command: Command::Renew { .. }, .. }]), "{late:?}");
+    assert!(matches!(&late[..], [StoreRequest { command: Command::Renew { .. }, .. }]), "{late:?}");
     world.core.event(at(5_200)).dropped(number);
     assert_eq!(world.take(at(5_200), attempts[1]), None);
     world.answer(at(5_300), &late[0]);
@@ -445,7 +447,10 @@ fn after_a_new_connection_the_hold_is_renewed_once_before_the_next_is_served() {
     world.core.event(at(3)).dropped(number);
     assert_eq!(world.take(at(3), attempts[1]), None, "it may have been force-released meanwhile");
     let renewal = world.due(at(3));
-    assert!(matches!(&renewal[..], [Ask { command: Command::Renew { .. }, .. }]), "{renewal:?}");
+    assert!(
+        matches!(&renewal[..], [StoreRequest { command: Command::Renew { .. }, .. }]),
+        "{renewal:?}"
+    );
     world.answer(at(3), &renewal[0]);
     assert!(world.take(at(3), attempts[1]).is_some());
 }
@@ -457,7 +462,10 @@ fn a_new_connection_has_the_hold_of_a_batch_renewed_at_once() {
     world.run(at(5_000));
     world.core.event(at(6_000)).linked(Link::Up, Link::Up);
     let renewal = world.due(at(6_000));
-    assert!(matches!(&renewal[..], [Ask { command: Command::Renew { .. }, .. }]), "{renewal:?}");
+    assert!(
+        matches!(&renewal[..], [StoreRequest { command: Command::Renew { .. }, .. }]),
+        "{renewal:?}"
+    );
 }
 
 #[test]
@@ -532,9 +540,9 @@ fn a_batch_that_nobody_waits_for_is_released_once_by_its_name() {
     world.core = Core::new(NodeId::from(HERE), world.core.rules);
     let command =
         Command::Acquire { members: vec![first.clone()], mode: Mode::Wait, queue_limit: 9 };
-    let ask = background(command);
-    world.sends(&ask);
-    world.answer(at(2), &ask);
+    let request = background(command);
+    world.sends(&request);
+    world.answer(at(2), &request);
     assert_eq!(world.run(at(2)), [Command::Release { member: first }]);
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
     assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
@@ -726,11 +734,11 @@ fn a_downgraded_hold_outlives_the_answer_to_a_list_of_served_members() {
     let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
     let due = world.due(at(5_300));
     let answers: Vec<Answer> =
-        due.iter().map(|ask| world.serve(HERE, at(5_300), &ask.command)).collect();
-    let ask = world.core.event(at(5_301)).downgrade(number).expect("it is held");
-    world.answer(at(5_301), &ask);
-    for (ask, answer) in due.iter().zip(&answers) {
-        world.core.event(at(5_302)).replied(ask, answer);
+        due.iter().map(|request| world.serve(HERE, at(5_300), &request.command)).collect();
+    let request = world.core.event(at(5_301)).downgrade(number).expect("it is held");
+    world.answer(at(5_301), &request);
+    for (request, answer) in due.iter().zip(&answers) {
+        world.core.event(at(5_302)).replied(request, answer);
     }
     for seconds in 6..100 {
         world.run(at(seconds * 1_000));
@@ -743,8 +751,8 @@ fn a_downgrade_in_mid_batch_puts_the_others_back_in_front() {
     let (mut world, attempts) = World::granted(3);
     let later = world.queue_other(at(2));
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-    let ask = world.core.event(at(2)).downgrade(number).expect("it is held");
-    world.answer(at(2), &ask);
+    let request = world.core.event(at(2)).downgrade(number).expect("it is held");
+    world.answer(at(2), &request);
     world.run(at(2));
     assert_eq!(world.core.phase(number), Some(Phase::Held));
     let [second, third] = [1, 2].map(|index| attempts[index] << ROUND_BITS);
@@ -785,9 +793,9 @@ fn a_downgrade_that_failed_names_the_others_again() {
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     let lost = world.core.event(at(2)).downgrade(number).expect("it is held");
     world.core.event(at(3)).unanswered(&lost, &StoreError::ambiguous("cut"));
-    let ask = world.core.event(at(4)).downgrade(number).expect("it is held");
-    assert_eq!(ask.command, lost.command);
-    world.answer(at(4), &ask);
+    let request = world.core.event(at(4)).downgrade(number).expect("it is held");
+    assert_eq!(request.command, lost.command);
+    world.answer(at(4), &request);
     let [second, third] = [1, 2].map(|index| attempts[index] << ROUND_BITS);
     assert_eq!(world.waiting_numbers(), [second, third, later]);
 }
@@ -817,8 +825,8 @@ fn downgraded(index: usize) -> (World, Vec<u64>, u64) {
         world.core.event(at(2)).dropped(number);
     }
     let (number, _) = world.take(at(2), attempts[index]).expect("its turn");
-    let ask = world.core.event(at(3)).downgrade(number).expect("it is held");
-    world.answer(at(3), &ask);
+    let request = world.core.event(at(3)).downgrade(number).expect("it is held");
+    world.answer(at(3), &request);
     (world, attempts, number)
 }
 
@@ -849,9 +857,9 @@ fn a_list_of_served_members_that_a_downgrade_has_overtaken_takes_nothing() {
     let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
     // The claim is renewed, and the first member is reported as served.
     let due = world.due(at(5_300));
-    assert!(due.iter().any(|ask| matches!(ask.command, Command::Leave { .. })), "{due:?}");
-    let ask = world.core.event(at(5_300)).downgrade(number).expect("it is held");
-    world.answer(at(5_301), &ask);
+    assert!(due.iter().any(|request| matches!(request.command, Command::Leave { .. })), "{due:?}");
+    let request = world.core.event(at(5_300)).downgrade(number).expect("it is held");
+    world.answer(at(5_301), &request);
     for late in due {
         world.answer(at(5_302), &late);
     }
@@ -972,8 +980,8 @@ fn a_leaked_batch_is_forgotten_with_its_lease_although_the_answer_comes_later() 
     let unanswered = world.due(at(2));
     world.run(at(70_000));
     assert!(world.core.batches.is_empty());
-    for ask in unanswered {
-        world.answer(at(70_001), &ask);
+    for request in unanswered {
+        world.answer(at(70_001), &request);
     }
     assert!(world.core.batches.is_empty());
 }
@@ -1034,8 +1042,8 @@ fn a_message_of_a_batch_that_was_cut_counts_for_no_member_that_waits_again() {
         } else {
             // No renewal gets through, and the claim ends.
             for ms in (5_000..10_000).step_by(10) {
-                for ask in world.due(at(ms)) {
-                    world.core.event(at(ms)).unanswered(&ask, &StoreError::ambiguous("cut"));
+                for request in world.due(at(ms)) {
+                    world.core.event(at(ms)).unanswered(&request, &StoreError::ambiguous("cut"));
                 }
             }
             now = at(10_100);
@@ -1120,8 +1128,8 @@ fn a_tombstone_keeps_a_member_from_coming_back_in_front() {
         lock_key.mark = crate::queue::Mark::Tombstones;
     }
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-    let ask = world.core.event(at(2)).downgrade(number).expect("it is held");
-    world.answer(at(2), &ask);
+    let request = world.core.event(at(2)).downgrade(number).expect("it is held");
+    world.answer(at(2), &request);
     assert_eq!(world.waiting_numbers(), [attempts[2] << ROUND_BITS]);
 }
 
@@ -1175,10 +1183,10 @@ fn a_batch_that_may_be_gone_takes_nothing_off_a_position() {
         world.core.event(at(2)).dropped(number);
     }
     let (number, _) = world.take(at(2), attempts[2]).expect("its turn");
-    let ask = world.core.event(at(3)).release(number).request().expect("it is the last");
-    let lock = ask.lock.clone();
+    let request = world.core.event(at(3)).release(number).request().expect("it is the last");
+    let lock = request.lock.clone();
     assert_eq!(world.core.done_in_batch(&lock), 2);
-    world.core.event(at(4)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    world.core.event(at(4)).unanswered(&request, &StoreError::ambiguous("cut"));
     assert_eq!(world.core.done_in_batch(&lock), 0);
 }
 

@@ -12,8 +12,8 @@ fn by(server_ms: u64, answer: Answer) -> Answer {
     }
 }
 
-fn renewed(ask: &Ask, server_ms: u64) -> Answer {
-    by(server_ms, Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member_of(ask)))))
+fn renewed(request: &StoreRequest, server_ms: u64) -> Answer {
+    by(server_ms, Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member_of(request)))))
 }
 
 // A4.
@@ -29,11 +29,11 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
     assert_eq!(ticked(&mut core, at(10_131)), [], "all of them are on their way");
     assert_eq!(core.doubted_before, Moment::default());
     // The node's clock has advanced by a tenth of a second, the server's clock by 40 s.
-    let (_, ask) = core.event(at(10_200)).begin(wish("x"), ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
-    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&ask)));
+    let (_, request) = core.event(at(10_200)).begin(wish("x"), ()).expect("it is open");
+    let request = request.expect("the subscription stands");
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&request)));
     let answer = Answer::Acquired(Reply { now_us: Some(50_205_000), ..granted });
-    core.event(at(10_210)).replied(&ask, &answer);
+    core.event(at(10_210)).replied(&request, &answer);
     assert_eq!(lost(&mut core), 0, "only the server can say that");
     let mut again = ticked(&mut core, at(10_211));
     assert_eq!(again.len(), 2, "the others are on their way since before");
@@ -43,8 +43,8 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
     // A renewal in flight is repeated: it may have run before.
     core.event(at(10_220)).replied(&first[2], &renewed(&first[2], 50_215));
     assert_eq!(ticked(&mut core, at(10_221))[0].command.renews(), first[2].command.renews());
-    for ask in &again {
-        core.event(at(10_230)).replied(ask, &renewed(ask, 50_225));
+    for request in &again {
+        core.event(at(10_230)).replied(request, &renewed(request, 50_225));
     }
     assert_eq!((ticked(&mut core, at(10_231)), lost(&mut core)), (vec![], 0));
     assert_eq!(core.counts().holds, holds.len() + 2, "and the two that were offered");
@@ -55,10 +55,10 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
 fn a_grant_from_before_the_server_s_clock_ran_ahead_is_confirmed_before_it_is_handed_out() {
     let mut core = core();
     let (attempt, member) = queued(&mut core, at(0), "a");
-    let (_, ask) = core.event(at(2_000)).begin(wish("x"), ()).expect("it is open");
+    let (_, request) = core.event(at(2_000)).begin(wish("x"), ()).expect("it is open");
     let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
     let answer = Answer::Acquired(Reply { now_us: Some(1_000_000_000), ..queued });
-    core.event(at(2_001)).replied(&ask.expect("sent"), &answer);
+    core.event(at(2_001)).replied(&request.expect("sent"), &answer);
     let message = grant_message(&member, 10_000);
     core.event(at(2_002)).heard(message);
     assert!(matches!(core.event(at(2_002)).take(attempt), Outcome::Waits));
@@ -72,26 +72,26 @@ fn a_grant_from_before_the_server_s_clock_ran_ahead_is_confirmed_before_it_is_ha
 #[test]
 fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_doubt() {
     let mut core = core();
-    let asks: Vec<_> = (0..4)
+    let requests: Vec<_> = (0..4)
         .map(|number| {
             let wish = wish(&format!("lock {number}"));
-            let (_, ask) = core.event(at(number * 100)).begin(wish, ()).expect("it is open");
-            ask.expect("the subscription stands")
+            let (_, request) = core.event(at(number * 100)).begin(wish, ()).expect("it is open");
+            request.expect("the subscription stands")
         })
         .collect();
     let queued = |server_ms: u64| {
         let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
         Answer::Acquired(Reply { now_us: Some(server_ms * 1_000), ..queued })
     };
-    core.event(at(10)).replied(&asks[0], &queued(5_000));
+    core.event(at(10)).replied(&requests[0], &queued(5_000));
     // This request ran three seconds after it was sent, and is answered even later.
-    core.event(at(3_500)).replied(&asks[2], &queued(8_100));
-    core.event(at(3_600)).replied(&asks[1], &queued(5_100));
-    core.event(at(3_700)).replied(&asks[3], &queued(1_000));
+    core.event(at(3_500)).replied(&requests[2], &queued(8_100));
+    core.event(at(3_600)).replied(&requests[1], &queued(5_100));
+    core.event(at(3_700)).replied(&requests[3], &queued(1_000));
     assert_eq!(core.doubted_before, Moment::default());
     // The next response is compared with this one.
-    let (_, ask) = core.event(at(3_800)).begin(wish("a"), ()).expect("it is open");
-    core.event(at(3_900)).replied(&ask.expect("sent"), &queued(5_000));
+    let (_, request) = core.event(at(3_800)).begin(wish("a"), ()).expect("it is open");
+    core.event(at(3_900)).replied(&request.expect("sent"), &queued(5_000));
     assert_eq!(core.doubted_before, at(3_800));
 }
 
@@ -99,12 +99,12 @@ fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_dou
 fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
     let mut core = core();
     for (lock, now_us) in [("a", 1_000), ("b", 0), ("c", 1_500)] {
-        let (_, ask) = core.event(at(1_000)).begin(wish(lock), ()).expect("it is open");
+        let (_, request) = core.event(at(1_000)).begin(wish(lock), ()).expect("it is open");
         let queued = Reply {
             now_us: Some(now_us),
             ..reply(vec![Acquired::Queued { position: 0 }], LEASE, None)
         };
-        core.event(at(1_001)).replied(&ask.expect("sent"), &Answer::Acquired(queued));
+        core.event(at(1_001)).replied(&request.expect("sent"), &Answer::Acquired(queued));
     }
     assert_eq!(core.doubted_before, Moment::default());
 }
@@ -122,13 +122,13 @@ fn each_slot_of_a_cluster_has_a_clock_of_its_own() {
     // The second server's clock is set forward, which is reported once.
     for (now, clocks) in [(10_000, [10_005, 90_005]), (20_000, [20_005, 100_005])] {
         let renewals = ticked(&mut core, at(now));
-        for (ask, server_ms) in renewals.iter().zip(clocks) {
-            core.event(at(now + 10)).replied(ask, &renewed(ask, server_ms));
+        for (request, server_ms) in renewals.iter().zip(clocks) {
+            core.event(at(now + 10)).replied(request, &renewed(request, server_ms));
         }
-        for ask in ticked(&mut core, at(now + 20)) {
+        for request in ticked(&mut core, at(now + 20)) {
             core.event(at(now + 30)).replied(
-                &ask,
-                &renewed(&ask, clocks[usize::from(ask.lock == LockName::from("b"))] + 20),
+                &request,
+                &renewed(&request, clocks[usize::from(request.lock == LockName::from("b"))] + 20),
             );
         }
         assert_eq!(core.doubted_before, at(10_000), "at {now}");

@@ -7,18 +7,18 @@ fn a_shutdown_releases_what_the_server_has_of_a_lost_hold_whose_guard_is_still_t
     let mut core = core();
     let longest =
         Terms { lease: LEASE, max_hold: Some(Duration::from_secs(2)), ..Terms::default() };
-    let (attempt, ask) =
+    let (attempt, request) =
         core.event(at(0)).begin(Request { options: longest, ..wish("a") }, ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
-    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&ask)));
-    core.event(at(0)).replied(&ask, &Answer::Acquired(granted));
+    let request = request.expect("the subscription stands");
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&request)));
+    core.event(at(0)).replied(&request, &Answer::Acquired(granted));
     assert!(matches!(core.event(at(0)).take(attempt), Outcome::Granted { .. }));
     assert_eq!(ticked(&mut core, at(2_000)), [], "it is lost, and its guard has not gone");
     core.close();
     assert_eq!(core.event(at(2_001)).take_holds(0, "the node was shut down"), (0, None));
     assert_eq!(core.counts().given_back, 1);
     let releases = ticked(&mut core, at(2_001));
-    assert_eq!(releases[0].command, Command::Release { member: member_of(&ask) });
+    assert_eq!(releases[0].command, Command::Release { member: member_of(&request) });
 }
 
 #[test]
@@ -28,15 +28,15 @@ fn an_offer_that_is_not_taken_before_its_node_is_closed_is_not_asked_for_again()
         let (attempt, member) = offered(&mut core, at(0), "a");
         core.close();
         core.event(at(1)).end_attempts(0, LockErrorKind::Closed);
-        let mut asks = if is_ticked { ticked(&mut core, at(20_000)) } else { Vec::new() };
+        let mut requests = if is_ticked { ticked(&mut core, at(20_000)) } else { Vec::new() };
         let taken = core.event(at(20_001)).take(attempt);
         let Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) = taken else {
             panic!("{taken:?}");
         };
-        asks.extend(ticked(&mut core, at(20_002)));
-        asks.extend(sent(&mut core));
-        assert_eq!(asks.len(), 1, "{asks:?}");
-        assert_eq!(asks[0].command, Command::Release { member });
+        requests.extend(ticked(&mut core, at(20_002)));
+        requests.extend(sent(&mut core));
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        assert_eq!(requests[0].command, Command::Release { member });
         assert_eq!(core.counts().attempts, 0);
     }
 }
@@ -54,22 +54,22 @@ fn a_closed_node_ends_what_waits_and_takes_what_is_held() {
     };
     assert_eq!(refusal, Refusal::Kind(LockErrorKind::Closed));
     assert_eq!(core.event(at(2)).take_holds(0, "the node was shut down"), (1, None));
-    let (mut asks, mut lost) = (Vec::new(), 0);
+    let (mut requests, mut lost) = (Vec::new(), 0);
     for effect in core.drain() {
         match effect {
-            Effect::Send(ask) => asks.push(ask),
+            Effect::Send(request) => requests.push(request),
             Effect::NotifyLost(()) => lost += 1,
             _ => {}
         }
     }
     assert_eq!(lost, 1);
     assert_eq!(core.event(at(3)).release(number), GivenBack::Nothing, "it was taken away");
-    for ask in asks {
-        let answer = match &ask.command {
+    for request in requests {
+        let answer = match &request.command {
             Command::Leave { .. } => Answer::Left(reply(vec![Left::Left], LEASE, None)),
             _ => Answer::Released(reply(Released::Released, LEASE, None)),
         };
-        core.event(at(4)).replied(&ask, &answer);
+        core.event(at(4)).replied(&request, &answer);
     }
     let Counts { attempts, holds, given_back, .. } = core.counts();
     assert_eq!((attempts, holds, given_back), (0, 0, 0));

@@ -8,24 +8,24 @@ fn few() -> StoreError {
 }
 
 /// Returns a table with confirmed grants only, and a granted attempt.
-fn granted_alone() -> (Core<()>, u64, Member, Ask) {
+fn granted_alone() -> (Core<()>, u64, Member, StoreRequest) {
     let mut core = core();
     core.rules.confirms_writes = true;
-    let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
-    let ask = ask.expect("it is sent");
-    let member = member_of(&ask);
+    let (attempt, request) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
+    let request = request.expect("it is sent");
+    let member = member_of(&request);
     let granted = Answer::Acquired(reply(vec![Acquired::Granted], LEASE, Some(&member)));
-    core.event(at(1)).replied(&ask, &granted);
+    core.event(at(1)).replied(&request, &granted);
     assert!(matches!(core.event(at(1)).take(attempt), Outcome::Waits));
     let confirm = only_confirmed(&mut core);
     (core, attempt, member, confirm)
 }
 
 /// Returns the only request among the effects: a renewal to be confirmed.
-fn only_confirmed(core: &mut Core<()>) -> Ask {
+fn only_confirmed(core: &mut Core<()>) -> StoreRequest {
     let requests = core.drain().into_iter().filter_map(|effect| match effect {
-        Effect::Confirm(ask) => Some(ask),
-        Effect::Send(ask) => panic!("{ask:?}"),
+        Effect::Confirm(request) => Some(request),
+        Effect::Send(request) => panic!("{request:?}"),
         _ => None,
     });
     let [confirm] = requests.collect::<Vec<_>>().try_into().expect("one");
@@ -55,9 +55,9 @@ fn a_grant_that_is_not_confirmed_is_refused_and_released() {
             panic!("it is not refused");
         };
         assert_eq!(error, few());
-        let asks = ticked(&mut core, at(2));
-        let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
-            panic!("{asks:?}");
+        let requests = ticked(&mut core, at(2));
+        let [StoreRequest { command: Command::Leave { leaving }, .. }] = requests.as_slice() else {
+            panic!("{requests:?}");
         };
         assert_eq!(leaving[0].member, member);
     }
@@ -72,7 +72,7 @@ fn a_hold_that_the_server_does_not_know_is_lost_whether_that_is_confirmed_or_not
 }
 
 /// Returns a confirmed hold, its renewal, and the response.
-fn renewed_alone() -> (Core<()>, Ask, Answer) {
+fn renewed_alone() -> (Core<()>, StoreRequest, Answer) {
     let (mut core, attempt, member, confirm) = granted_alone();
     let held = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));
     core.event(at(2)).replied(&confirm, &held);
@@ -119,9 +119,9 @@ fn a_grant_whose_confirmation_has_no_answer_is_asked_for_again() {
     core.event(at(2)).unanswered(&confirm, &StoreError::ambiguous("cut"));
     core.drain();
     assert!(matches!(core.event(at(2)).take(attempt), Outcome::Waits));
-    let asks = ticked(&mut core, at(400));
-    let [Ask { command: Command::Touch { members }, .. }] = asks.as_slice() else {
-        panic!("{asks:?}");
+    let requests = ticked(&mut core, at(400));
+    let [StoreRequest { command: Command::Touch { members }, .. }] = requests.as_slice() else {
+        panic!("{requests:?}");
     };
     assert_eq!(members, &[member]);
 }

@@ -9,7 +9,7 @@ fn fast_core() -> Core<()> {
     core
 }
 
-fn begun(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Option<Ask>) {
+fn begun(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Option<StoreRequest>) {
     core.event(now).begin(wish(lock), ()).expect("it is open")
 }
 
@@ -24,31 +24,31 @@ fn not_served(may_hold: bool) -> Answer {
 /// Returns the acquires among the effects as they go out, each with its way and its members'
 /// attempts.
 fn acquires(core: &mut Core<()>) -> Vec<(Way, Vec<u64>)> {
-    let of = |ask: &Ask| match &ask.command {
+    let of = |request: &StoreRequest| match &request.command {
         Command::Acquire { members, .. } => {
             let attempts = members.iter().map(|member| member.number() >> ROUND_BITS);
-            (ask.way, attempts.collect())
+            (request.way, attempts.collect())
         }
         other => panic!("{other:?}"),
     };
-    let asks = sent(core);
-    grouped(asks, |_| true, |_| 0).iter().flatten().map(of).collect()
+    let requests = sent(core);
+    grouped(requests, |_| true, |_| 0).iter().flatten().map(of).collect()
 }
 
 #[test]
 fn an_acquire_goes_the_fast_path_where_the_name_was_free_the_last_time() {
     let mut core = fast_core();
-    let (_, ask) = begun(&mut core, at(0), "a");
-    let ask = ask.expect("it is alone");
-    assert_eq!(ask.way, Way::Fast);
-    core.event(at(1)).replied(&ask, &outcome(Acquired::Queued { position: 0 }, None));
+    let (_, request) = begun(&mut core, at(0), "a");
+    let request = request.expect("it is alone");
+    assert_eq!(request.way, Way::Fast);
+    core.event(at(1)).replied(&request, &outcome(Acquired::Queued { position: 0 }, None));
     assert_eq!(begun(&mut core, at(2), "a").1.expect("alone").way, Way::Script, "it was busy");
     assert_eq!(begun(&mut core, at(2), "b").1.expect("alone").way, Way::Fast, "another name");
 
     let mut core = fast_core();
     let permits = Request { demand: Demand::READ, ..wish("a") };
-    let (_, ask) = core.event(at(0)).begin(permits, ()).expect("it is open");
-    assert_eq!(ask.expect("alone").way, Way::Script, "a read has no fast path");
+    let (_, request) = core.event(at(0)).begin(permits, ()).expect("it is open");
+    assert_eq!(request.expect("alone").way, Way::Script, "a read has no fast path");
     core.set_fast_path(false);
     assert_eq!(begun(&mut core, at(0), "b").1.expect("alone").way, Way::Script);
 }
@@ -57,18 +57,18 @@ fn an_acquire_goes_the_fast_path_where_the_name_was_free_the_last_time() {
 fn attempts_behind_a_fast_acquire_are_sent_with_its_answer_in_one_acquire() {
     for is_answered in [true, false] {
         let mut core = fast_core();
-        let (_, ask) = begun(&mut core, at(0), "a");
-        let ask = ask.expect("it is alone");
+        let (_, request) = begun(&mut core, at(0), "a");
+        let request = request.expect("it is alone");
         let behind = [1, 2].map(|ms| begun(&mut core, at(ms), "a"));
-        assert!(behind.iter().all(|(_, ask)| ask.is_none()));
+        assert!(behind.iter().all(|(_, request)| request.is_none()));
         assert!(ticked(&mut core, at(3)).is_empty(), "they wait for the answer");
-        assert_eq!(begun(&mut core, at(3), "b").1.map(|ask| ask.way), Some(Way::Fast));
+        assert_eq!(begun(&mut core, at(3), "b").1.map(|request| request.way), Some(Way::Fast));
         match is_answered {
             true => {
-                let granted = outcome(Acquired::Granted, Some(&member_of(&ask)));
-                core.event(at(4)).replied(&ask, &granted);
+                let granted = outcome(Acquired::Granted, Some(&member_of(&request)));
+                core.event(at(4)).replied(&request, &granted);
             }
-            false => core.event(at(4)).unanswered(&ask, &StoreError::ambiguous("cut")),
+            false => core.event(at(4)).unanswered(&request, &StoreError::ambiguous("cut")),
         }
         let together = (Way::Script, behind.map(|(attempt, _)| attempt).to_vec());
         assert_eq!(acquires(&mut core), [together], "{is_answered}");
@@ -78,10 +78,10 @@ fn attempts_behind_a_fast_acquire_are_sent_with_its_answer_in_one_acquire() {
 #[test]
 fn a_fast_acquire_that_is_not_served_goes_by_script_in_front_of_the_attempts_behind_it() {
     let mut core = fast_core();
-    let (first, ask) = begun(&mut core, at(0), "a");
-    let ask = ask.expect("it is alone");
+    let (first, request) = begun(&mut core, at(0), "a");
+    let request = request.expect("it is alone");
     let (behind, _) = begun(&mut core, at(1), "a");
-    core.event(at(2)).replied(&ask, &not_served(false));
+    core.event(at(2)).replied(&request, &not_served(false));
     assert_eq!(acquires(&mut core), [(Way::Script, vec![first, behind])]);
     assert!(core.awaits_store(first).is_some() && core.is_asking(first));
     assert_eq!(begun(&mut core, at(3), "a").1, None, "two are on their way");
@@ -93,10 +93,10 @@ fn a_fast_acquire_that_is_not_served_goes_by_script_in_front_of_the_attempts_beh
 #[test]
 fn attempts_for_which_there_is_no_room_behind_a_fence_go_in_their_turn() {
     let mut core = fast_core();
-    let (first, ask) = begun(&mut core, at(0), "a");
-    let ask = ask.expect("it is alone");
+    let (first, request) = begun(&mut core, at(0), "a");
+    let request = request.expect("it is alone");
     let behind: Vec<_> = (0..ACQUIRES).map(|_| begun(&mut core, at(1), "a").0).collect();
-    core.event(at(2)).replied(&ask, &not_served(false));
+    core.event(at(2)).replied(&request, &not_served(false));
     let mut sent = acquires(&mut core);
     let (_, members) = sent.remove(0);
     assert_eq!((members.len(), members[0], sent), (ACQUIRES, first, vec![]));
@@ -108,11 +108,11 @@ fn attempts_for_which_there_is_no_room_behind_a_fence_go_in_their_turn() {
 #[test]
 fn an_attempt_that_gives_up_behind_a_fence_is_never_sent() {
     let mut core = fast_core();
-    let (_, ask) = begun(&mut core, at(0), "a");
-    let ask = ask.expect("it is alone");
+    let (_, request) = begun(&mut core, at(0), "a");
+    let request = request.expect("it is alone");
     let (behind, _) = begun(&mut core, at(1), "a");
     core.event(at(1)).cancel(behind);
-    core.event(at(2)).replied(&ask, &outcome(Acquired::Granted, Some(&member_of(&ask))));
+    core.event(at(2)).replied(&request, &outcome(Acquired::Granted, Some(&member_of(&request))));
     assert_eq!(acquires(&mut core), []);
     assert_eq!(core.phase(behind << ROUND_BITS), None);
 }
@@ -121,12 +121,12 @@ fn an_attempt_that_gives_up_behind_a_fence_is_never_sent() {
 fn an_attempt_that_gave_up_and_is_not_served_is_over_unless_it_may_hold() {
     for may_hold in [false, true] {
         let mut core = fast_core();
-        let (attempt, ask) = begun(&mut core, at(0), "a");
-        let ask = ask.expect("it is alone");
+        let (attempt, request) = begun(&mut core, at(0), "a");
+        let request = request.expect("it is alone");
         core.event(at(1)).cancel(attempt);
-        core.event(at(2)).replied(&ask, &not_served(may_hold));
+        core.event(at(2)).replied(&request, &not_served(may_hold));
         let leaves = sent(&mut core);
-        let is_leave = |ask: &&Ask| matches!(ask.command, Command::Leave { .. });
+        let is_leave = |request: &&StoreRequest| matches!(request.command, Command::Leave { .. });
         assert_eq!(leaves.iter().filter(is_leave).count(), usize::from(may_hold));
         assert_eq!(core.phase(attempt << ROUND_BITS).is_some(), may_hold);
     }
@@ -136,8 +136,8 @@ fn an_attempt_that_gave_up_and_is_not_served_is_over_unless_it_may_hold() {
 fn a_member_that_may_hold_is_no_doubt_once_the_script_has_answered() {
     for is_answered in [true, false] {
         let mut core = fast_core();
-        let (attempt, ask) = begun(&mut core, at(0), "a");
-        core.event(at(1)).replied(&ask.expect("it is alone"), &not_served(true));
+        let (attempt, request) = begun(&mut core, at(0), "a");
+        core.event(at(1)).replied(&request.expect("it is alone"), &not_served(true));
         let script = sent(&mut core).remove(0);
         let Outcome::Granted { number, .. } = (match is_answered {
             true => {
@@ -150,7 +150,7 @@ fn a_member_that_may_hold_is_no_doubt_once_the_script_has_answered() {
                 core.event(at(2)).unanswered(&script, &refused);
                 core.event(at(2)).cancel(attempt);
                 let leaves = sent(&mut core);
-                let [Ask { command: Command::Leave { leaving }, .. }] = &leaves[..] else {
+                let [StoreRequest { command: Command::Leave { leaving }, .. }] = &leaves[..] else {
                     panic!("{leaves:?}")
                 };
                 assert!(leaving[0].ambiguous);
@@ -171,7 +171,7 @@ fn a_release_goes_the_fast_path_where_the_name_was_free_and_notes_that_it_fell_b
     let release = core.event(at(1)).release(number).request().expect("it is held");
     assert_eq!(release.way, Way::Fast);
     let released = Answer::Released(reply(Released::Released, LEASE, None));
-    let fell_back = Ask { way: Way::FellBack, ..release };
+    let fell_back = StoreRequest { way: Way::FellBack, ..release };
     core.event(at(2)).replied(&fell_back, &released);
     assert_eq!(begun(&mut core, at(3), "a").1.expect("alone").way, Way::Script, "others waited");
     let (number, _) = held(&mut core, at(4), "b");

@@ -3,8 +3,8 @@
 use super::*;
 
 /// Returns the response of a server where every lock is free.
-fn answer_of(ask: &Ask) -> Answer {
-    match &ask.command {
+fn answer_of(request: &StoreRequest) -> Answer {
+    match &request.command {
         Command::Acquire { members, .. } => {
             Answer::Acquired(reply(vec![Acquired::Granted], LEASE, members.first()))
         }
@@ -26,11 +26,11 @@ fn holds_without_an_owner_are_fewer_than_twice_the_tasks_however_busy_they_are()
     let rules = Rules { seed: 7, ..Rules::default() };
     let mut core: Core<()> = Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules);
     let mut attempts: Vec<Option<u64>> = vec![None; TASKS];
-    let mut on_their_way: Vec<Ask> = Vec::new();
+    let mut on_their_way: Vec<StoreRequest> = Vec::new();
     for round in 0..50 {
         let now = at(round);
-        for ask in std::mem::take(&mut on_their_way) {
-            core.event(now).replied(&ask, &answer_of(&ask));
+        for request in std::mem::take(&mut on_their_way) {
+            core.event(now).replied(&request, &answer_of(&request));
             on_their_way.extend(sent(&mut core));
         }
         for (task, attempt) in attempts.iter_mut().enumerate() {
@@ -43,9 +43,9 @@ fn holds_without_an_owner_are_fewer_than_twice_the_tasks_however_busy_they_are()
                 on_their_way.extend(sent(&mut core));
             }
             let wish = wish(&format!("{task} {round}"));
-            let (asked, ask) = core.event(now).begin(wish, ()).expect("it is open");
+            let (asked, request) = core.event(now).begin(wish, ()).expect("it is open");
             *attempt = Some(asked);
-            on_their_way.extend(ask);
+            on_their_way.extend(request);
         }
         core.event(now).tick();
         on_their_way.extend(sent(&mut core));
@@ -65,9 +65,9 @@ fn a_dropped_guard_is_released_at_once_in_a_flood_of_cancelled_waits() {
         core.drain();
     }
     core.event(at(1)).dropped(number);
-    let asks = sent(&mut core);
+    let requests = sent(&mut core);
     let release = Command::Release { member };
-    assert!(asks.iter().any(|ask| ask.command == release), "{asks:?}");
+    assert!(requests.iter().any(|request| request.command == release), "{requests:?}");
 }
 
 #[test]
@@ -79,9 +79,9 @@ fn the_leave_of_a_cancelled_wait_goes_out_at_once_whatever_acquires_are_on_their
     }
     core.drain();
     core.event(at(1)).cancel(wait);
-    let asks = sent(&mut core);
-    let [Ask { command: Command::Leave { leaving }, .. }] = &asks[..] else {
-        panic!("{asks:?}");
+    let requests = sent(&mut core);
+    let [StoreRequest { command: Command::Leave { leaving }, .. }] = &requests[..] else {
+        panic!("{requests:?}");
     };
     assert_eq!(leaving[0].member, member);
 }
@@ -100,8 +100,8 @@ fn cancelled_waits_that_find_many_leaves_on_their_way_leave_together() {
     let mut others = Vec::new();
     for leave in &first[..2] {
         core.event(at(2)).replied(leave, &answer_of(leave));
-        for ask in sent(&mut core) {
-            let Command::Leave { leaving } = &ask.command else { panic!("{ask:?}") };
+        for request in sent(&mut core) {
+            let Command::Leave { leaving } = &request.command else { panic!("{request:?}") };
             others.push(leaving.len());
         }
     }
@@ -116,7 +116,7 @@ fn a_failed_release_is_repeated_by_a_tick() {
     let release = sent(&mut core);
     core.event(at(2)).unanswered(&release[0], &StoreError::ambiguous("cut"));
     let again = ticked(&mut core, at(2));
-    let [Ask { command: Command::Leave { leaving }, .. }] = &again[..] else {
+    let [StoreRequest { command: Command::Leave { leaving }, .. }] = &again[..] else {
         panic!("{again:?}");
     };
     assert_eq!(leaving[0].member, member);

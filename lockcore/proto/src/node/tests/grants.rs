@@ -7,13 +7,13 @@ fn a_hold_that_nobody_here_wants_is_released_once() {
     let mut core = core();
     let orphan = Member::parse("~1AAAAAAAAAAAAAAAAAAAAAA:4711:30000:late").expect("a member");
     for now in [0, 1] {
-        let (_, ask) = core.event(at(now)).begin(wish("a"), ()).expect("it is open");
+        let (_, request) = core.event(at(now)).begin(wish("a"), ()).expect("it is open");
         let answer = reply(vec![Acquired::Queued { position: 0 }], LEASE, Some(&orphan));
-        let ask = ask.expect("the subscription stands");
-        core.event(at(now)).replied(&ask, &Answer::Acquired(answer));
+        let request = request.expect("the subscription stands");
+        core.event(at(now)).replied(&request, &Answer::Acquired(answer));
     }
     let leaves = ticked(&mut core, at(1));
-    let [Ask { command: Command::Leave { leaving }, .. }] = leaves.as_slice() else {
+    let [StoreRequest { command: Command::Leave { leaving }, .. }] = leaves.as_slice() else {
         panic!("{leaves:?}");
     };
     assert_eq!(leaving[0].member, orphan);
@@ -38,7 +38,7 @@ fn left_after_a_release(begun: u64, meanwhile: impl FnOnce(&mut Core<()>)) -> Ve
     let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, Some(&member));
     let queued = Reply { now_us: Some(5_000_000), ..queued };
     core.event(at(6)).replied(&enqueue, &Answer::Acquired(queued));
-    let left = ticked(&mut core, at(6)).into_iter().filter_map(|ask| match ask.command {
+    let left = ticked(&mut core, at(6)).into_iter().filter_map(|request| match request.command {
         Command::Leave { leaving } => Some(leaving),
         _ => None,
     });
@@ -90,9 +90,9 @@ fn an_offer_that_is_not_taken_is_not_renewed_and_is_given_on_after_a_claim() {
 /// Returns a waiter whose first acquire was not answered, and whose second acquire found it at the
 /// tail.
 fn queued_twice(core: &mut Core<()>) -> (u64, Member) {
-    let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
-    core.event(at(1)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    let (attempt, request) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
+    let request = request.expect("the subscription stands");
+    core.event(at(1)).unanswered(&request, &StoreError::ambiguous("cut"));
     let again = ticked(core, at(20_000));
     let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
     core.event(at(20_001)).replied(&again[0], &Answer::Acquired(queued));

@@ -16,17 +16,17 @@ fn forty_thousand_holds_that_end_together_are_told_in_parts_and_before_their_dea
         core.event(now).tick();
         let effects = core.drain();
         assert!(effects.len() <= 4 * MAX_AT_ONCE, "{} effects in one section", effects.len());
-        let asks: Vec<Ask> = effects
+        let requests: Vec<StoreRequest> = effects
             .iter()
             .filter_map(|effect| match effect {
-                Effect::Send(ask) => Some(ask.clone()),
+                Effect::Send(request) => Some(request.clone()),
                 _ => None,
             })
             .collect();
         notified +=
             effects.iter().filter(|effect| matches!(effect, Effect::NotifyLost(()))).count();
-        for ask in asks {
-            core.event(now).unanswered(&ask, &error);
+        for request in requests {
+            core.event(now).unanswered(&request, &error);
             core.drain();
         }
         // Under load, the driver calls this often.
@@ -49,24 +49,24 @@ fn a_new_connection_has_every_hold_renewed_at_once_in_windows() {
     let mut renewed = 0;
     let mut rounds = 0;
     loop {
-        let asks = ticked(&mut core, at(21));
-        if asks.is_empty() {
+        let requests = ticked(&mut core, at(21));
+        if requests.is_empty() {
             break;
         }
-        assert!(asks.len() <= MAX_AT_ONCE, "{} at once", asks.len());
+        assert!(requests.len() <= MAX_AT_ONCE, "{} at once", requests.len());
         rounds += 1;
-        renewed += asks.len();
-        for ask in asks {
-            let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(&ask)));
-            core.event(at(21)).replied(&ask, &Answer::Renewed(held));
+        renewed += requests.len();
+        for request in requests {
+            let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(&request)));
+            core.event(at(21)).replied(&request, &Answer::Renewed(held));
             core.drain();
         }
     }
     assert_eq!((renewed, rounds), (1_000, 4), "each once, 256 at a time");
 }
 
-fn renewals(asks: &[Ask]) -> usize {
-    asks.iter().filter(|ask| matches!(ask.command, Command::Renew { .. })).count()
+fn renewals(requests: &[StoreRequest]) -> usize {
+    requests.iter().filter(|request| matches!(request.command, Command::Renew { .. })).count()
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn renewals_in_a_burst_part_again() {
     for number in 0..200 {
         held(&mut core, at(0), &format!("lock {number}"));
     }
-    let asks = ticked(&mut core, at(10_000));
-    assert_eq!(renewals(&asks), 200);
-    for ask in &asks {
-        let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(ask)));
-        core.event(at(10_001)).replied(ask, &Answer::Renewed(held));
+    let requests = ticked(&mut core, at(10_000));
+    assert_eq!(renewals(&requests), 200);
+    for request in &requests {
+        let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(request)));
+        core.event(at(10_001)).replied(request, &Answer::Renewed(held));
     }
     let mut rounds = Vec::new();
     while let Some(next) = core.next().filter(|next| *next <= at(20_000)) {
@@ -105,11 +105,11 @@ fn renewals_in_a_burst_part_again() {
 fn a_confirmation_of_a_hold_is_sent_at_once_and_counts_as_its_renewal() {
     let mut core = core();
     let (number, member) = held(&mut core, at(0), "a");
-    let ask = core.event(at(5_000)).confirmation(number).expect("it is held");
-    assert_eq!(ask.command, Command::Confirm { member: member.clone() });
-    assert!(!ask.background, "its caller waits for it");
+    let request = core.event(at(5_000)).confirmation(number).expect("it is held");
+    assert_eq!(request.command, Command::Confirm { member: member.clone() });
+    assert!(!request.background, "its caller waits for it");
     let answer = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));
-    core.event(at(5_001)).replied(&ask, &answer);
+    core.event(at(5_001)).replied(&request, &answer);
     core.drain();
     // Counted from the request, as for any renewal.
     core.event(at(34_599)).tick();
@@ -123,12 +123,12 @@ fn a_confirmation_of_a_hold_is_sent_at_once_and_counts_as_its_renewal() {
 fn a_confirmation_that_finds_nothing_ends_the_hold_and_one_without_an_answer_does_not() {
     let mut core = core();
     let (number, _) = held(&mut core, at(0), "a");
-    let ask = core.event(at(1)).confirmation(number).expect("it is held");
-    core.event(at(2)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    let request = core.event(at(1)).confirmation(number).expect("it is held");
+    core.event(at(2)).unanswered(&request, &StoreError::ambiguous("cut"));
     assert_eq!(lost(&mut core), 0);
-    let ask = core.event(at(3)).confirmation(number).expect("it is still held");
+    let request = core.event(at(3)).confirmation(number).expect("it is still held");
     let answer = Answer::Renewed(reply(vec![Renewed::NotHeld], LEASE, None));
-    core.event(at(4)).replied(&ask, &answer);
+    core.event(at(4)).replied(&request, &answer);
     assert_eq!(lost(&mut core), 1);
     let (waiting, _) = queued(&mut core, at(5), "b");
     let number = core.current(waiting).expect("it waits");

@@ -26,7 +26,7 @@ enum Kind {
 struct World {
     core: Core<()>,
     /// In-flight requests, with their end times.
-    on_their_way: Vec<(u64, Ask)>,
+    on_their_way: Vec<(u64, StoreRequest)>,
     lost: usize,
     /// When each local queue was last touched.
     touched: BTreeMap<LockName, u64>,
@@ -41,19 +41,19 @@ impl World {
     }
 
     /// Sends a request; a request to the frozen server ends with a time-out.
-    fn send(&mut self, now: u64, ask: Ask) {
-        let is_frozen = ask.lock.slot() % LANES == FROZEN;
-        if let Command::Touch { .. } = ask.command {
-            self.touched.insert(ask.lock.clone(), now);
+    fn send(&mut self, now: u64, request: StoreRequest) {
+        let is_frozen = request.lock.slot() % LANES == FROZEN;
+        if let Command::Touch { .. } = request.command {
+            self.touched.insert(request.lock.clone(), now);
         }
-        self.on_their_way.push((now + if is_frozen { TIMEOUT } else { TRIP }, ask));
+        self.on_their_way.push((now + if is_frozen { TIMEOUT } else { TRIP }, request));
     }
 
     /// Runs an event's effects.
     fn follow(&mut self, now: u64) {
         for effect in self.core.drain() {
             match effect {
-                Effect::Send(ask) => self.send(now, ask),
+                Effect::Send(request) => self.send(now, request),
                 Effect::NotifyLost(()) => self.lost += 1,
                 _ => {}
             }
@@ -62,12 +62,12 @@ impl World {
 
     /// Ends the requests due to end, and does the work that is due.
     fn pass(&mut self, now: u64) {
-        let ends = |(ends, _): &mut (u64, Ask)| *ends <= now;
-        for (_, ask) in self.on_their_way.extract_if(.., ends).collect::<Vec<_>>() {
-            if ask.lock.slot() % LANES == FROZEN {
-                self.core.event(at(now)).unanswered(&ask, &StoreError::ambiguous("silent"));
+        let ends = |(ends, _): &mut (u64, StoreRequest)| *ends <= now;
+        for (_, request) in self.on_their_way.extract_if(.., ends).collect::<Vec<_>>() {
+            if request.lock.slot() % LANES == FROZEN {
+                self.core.event(at(now)).unanswered(&request, &StoreError::ambiguous("silent"));
             } else {
-                self.core.event(at(now)).replied(&ask, &answered(&ask));
+                self.core.event(at(now)).replied(&request, &answered(&request));
             }
             self.follow(now);
         }
@@ -76,14 +76,17 @@ impl World {
     }
 
     fn frozen(&self, is_of: impl Fn(&Command) -> bool) -> usize {
-        let mut asks = self.on_their_way.iter().map(|(_, ask)| ask);
-        asks.by_ref().filter(|ask| ask.lock.slot() % LANES == FROZEN && is_of(&ask.command)).count()
+        let mut requests = self.on_their_way.iter().map(|(_, request)| request);
+        requests
+            .by_ref()
+            .filter(|request| request.lock.slot() % LANES == FROZEN && is_of(&request.command))
+            .count()
     }
 }
 
 /// Returns the response of a server that grants each lock, and has each hold and waiter.
-fn answered(ask: &Ask) -> Answer {
-    match &ask.command {
+fn answered(request: &StoreRequest) -> Answer {
+    match &request.command {
         Command::Acquire { members, .. } => {
             Answer::Acquired(reply(vec![Acquired::Granted], SHORT, members.first()))
         }
@@ -108,9 +111,9 @@ fn short(lock: &str) -> Request {
 
 /// Acquires a lock with a short lease, before any server freezes.
 fn held_short(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
-    let (attempt, ask) = core.event(now).begin(short(lock), ()).expect("it is open");
-    let ask = ask.expect("there is room");
-    core.event(now).replied(&ask, &answered(&ask));
+    let (attempt, request) = core.event(now).begin(short(lock), ()).expect("it is open");
+    let request = request.expect("there is room");
+    core.event(now).replied(&request, &answered(&request));
     core.drain();
     match core.event(now).take(attempt) {
         Outcome::Granted { number, .. } => number,
@@ -167,8 +170,8 @@ fn the_others_notice_nothing_of(kinds: &[Kind]) {
     for now in 1..12_000 {
         if kinds.contains(&Kind::Attempts) && now < MANY as u64 {
             let begun = world.core.event(at(now)).begin(short(&frozen()), ());
-            if let Some(ask) = begun.expect("it is open").1 {
-                world.send(now, ask);
+            if let Some(request) = begun.expect("it is open").1 {
+                world.send(now, request);
             }
         }
         world.pass(now);
@@ -176,8 +179,8 @@ fn the_others_notice_nothing_of(kinds: &[Kind]) {
         turn = match turn {
             None => {
                 let wish = short(&others.next().expect("without end"));
-                let (attempt, ask) = world.core.event(at(now)).begin(wish, ()).expect("open");
-                world.send(now, ask.expect("at once"));
+                let (attempt, request) = world.core.event(at(now)).begin(wish, ()).expect("open");
+                world.send(now, request.expect("at once"));
                 Some((attempt, now))
             }
             Some((attempt, begun)) if now == begun + TRIP => {
@@ -226,8 +229,8 @@ fn a_server_that_is_silent_for_a_time_out_is_asked_little_until_it_answers() {
     let is_acquire = |command: &Command| matches!(command, Command::Acquire { .. });
     let begun = |world: &mut World, now: u64, locks: std::ops::Range<usize>| {
         for lock in names(FROZEN).skip(locks.start).take(locks.len()) {
-            let ask = world.core.event(at(now)).begin(short(&lock), ()).expect("it is open").1;
-            ask.into_iter().for_each(|ask| world.send(now, ask));
+            let request = world.core.event(at(now)).begin(short(&lock), ()).expect("it is open").1;
+            request.into_iter().for_each(|request| world.send(now, request));
         }
         world.pass(now);
     };
@@ -236,8 +239,8 @@ fn a_server_that_is_silent_for_a_time_out_is_asked_little_until_it_answers() {
     world.pass(10 + TIMEOUT);
     begun(&mut world, 11 + TIMEOUT, 600..700);
     assert!(world.frozen(is_acquire) <= 64, "{} are asked for", world.frozen(is_acquire));
-    let (_, ask) = world.on_their_way.remove(0);
-    world.core.event(at(12 + TIMEOUT)).replied(&ask, &answered(&ask));
+    let (_, request) = world.on_their_way.remove(0);
+    world.core.event(at(12 + TIMEOUT)).replied(&request, &answered(&request));
     world.follow(12 + TIMEOUT);
     world.pass(12 + TIMEOUT);
     assert_eq!(world.frozen(is_acquire), 256);
@@ -255,17 +258,24 @@ fn a_slot_that_moves_takes_all_that_is_due_to_its_new_lane() {
     }
     let unsent = core.event(at(0)).begin(wish(&next()), ()).expect("it is open").0;
     core.event(at(0)).set_lanes((0..crate::wire::slot::SLOTS).map(|_| 1).collect());
-    let asks = ticked(&mut core, at(0));
-    assert!(matches!(&asks[..], [ask] if ask.lane == 1), "{asks:?}");
-    assert_eq!(core.number(&member_of(&asks[0])).map(|number| number >> ROUND_BITS), Some(unsent));
+    let requests = ticked(&mut core, at(0));
+    assert!(matches!(&requests[..], [request] if request.lane == 1), "{requests:?}");
+    assert_eq!(
+        core.number(&member_of(&requests[0])).map(|number| number >> ROUND_BITS),
+        Some(unsent)
+    );
     // Its holds are renewed there, and its local queues touched.
     let mut core = self::core();
     core.event(at(0)).set_lanes(lanes());
     held(&mut core, at(0), &named(FROZEN, 0));
     queued(&mut core, at(0), &named(FROZEN, 1));
     core.event(at(1)).set_lanes((0..crate::wire::slot::SLOTS).map(|_| 2).collect());
-    let asks = ticked(&mut core, at(10_000));
-    assert_eq!(asks.iter().map(|ask| ask.lane).collect::<Vec<_>>(), [2, 2], "{asks:?}");
+    let requests = ticked(&mut core, at(10_000));
+    assert_eq!(
+        requests.iter().map(|request| request.lane).collect::<Vec<_>>(),
+        [2, 2],
+        "{requests:?}"
+    );
 }
 
 #[test]
@@ -274,13 +284,17 @@ fn the_pause_of_a_lane_ends_that_of_no_other() {
     core.event(at(0)).set_lanes(lanes());
     let away = StoreError::refused(LockErrorKind::Unavailable, "away");
     for (lane, failed) in [(1, at(0)), (2, at(1))] {
-        let ask = core.event(at(0)).begin(wish(&named(lane, 0)), ()).expect("it is open").1;
-        core.event(failed).unanswered(&ask.expect("there is room"), &away);
+        let request = core.event(at(0)).begin(wish(&named(lane, 0)), ()).expect("it is open").1;
+        core.event(failed).unanswered(&request.expect("there is room"), &away);
     }
     core.drain();
     for lane in [1, 2] {
         let due = core.next().expect("it is asked for again");
-        let asks = ticked(&mut core, due);
-        assert_eq!(asks.iter().map(|ask| ask.lane).collect::<Vec<_>>(), [lane], "{asks:?}");
+        let requests = ticked(&mut core, due);
+        assert_eq!(
+            requests.iter().map(|request| request.lane).collect::<Vec<_>>(),
+            [lane],
+            "{requests:?}"
+        );
     }
 }

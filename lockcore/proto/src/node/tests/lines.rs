@@ -11,8 +11,8 @@ fn touches_of_long_lines_are_on_their_way_four_scripts_at_once_too() {
         }
     }
     let due = core.next().expect("lines wait");
-    let asks = ticked(&mut core, due);
-    assert_eq!(touches(&asks), 4);
+    let requests = ticked(&mut core, due);
+    assert_eq!(touches(&requests), 4);
 }
 
 // A3.
@@ -29,16 +29,16 @@ fn after_an_interruption_lines_are_touched_once_within_the_window_and_part_from_
     core.drain();
     let mut touched = 0;
     loop {
-        let asks = ticked(&mut core, at(701));
-        if asks.is_empty() {
+        let requests = ticked(&mut core, at(701));
+        if requests.is_empty() {
             break;
         }
-        assert!(asks.len() <= 4 * 64, "{} are on their way at once", asks.len());
-        touched += asks.len();
-        for ask in asks {
+        assert!(requests.len() <= 4 * 64, "{} are on their way at once", requests.len());
+        touched += requests.len();
+        for request in requests {
             let waiting = Touched { members: vec![Presence::Waiting], listeners: 1 };
             let answer = Answer::Touched(reply(waiting, LEASE, None));
-            core.event(at(701)).replied(&ask, &answer);
+            core.event(at(701)).replied(&request, &answer);
             core.drain();
         }
     }
@@ -51,8 +51,8 @@ fn after_an_interruption_lines_are_touched_once_within_the_window_and_part_from_
     }
 }
 
-fn touches(asks: &[Ask]) -> usize {
-    asks.iter().filter(|ask| matches!(ask.command, Command::Touch { .. })).count()
+fn touches(requests: &[StoreRequest]) -> usize {
+    requests.iter().filter(|request| matches!(request.command, Command::Touch { .. })).count()
 }
 
 #[test]
@@ -65,13 +65,13 @@ fn a_touch_that_is_due_takes_along_lines_that_follow_soon_but_none_that_waits_fo
     // The lease of this lock's holder ends a little later.
     let (_, waits) = queued(&mut core, at(0), "d");
     core.event(at(3_000)).heard(Event::Poked { number: waits.number() });
-    let ask = sent(&mut core).remove(0);
+    let request = sent(&mut core).remove(0);
     core.event(at(3_000)).touch_line(&LockName::from("d"));
     let waiting = Touched { members: vec![Presence::Waiting], listeners: 1 };
     let left = (due + Duration::from_millis(40)).since(at(3_000));
-    core.event(at(3_000)).replied(&ask, &Answer::Touched(reply(waiting, left, None)));
-    let asks = ticked(&mut core, due);
-    let locks: Vec<&str> = asks.iter().map(|ask| ask.lock.as_str()).collect();
+    core.event(at(3_000)).replied(&request, &Answer::Touched(reply(waiting, left, None)));
+    let requests = ticked(&mut core, due);
+    let locks: Vec<&str> = requests.iter().map(|request| request.lock.as_str()).collect();
     assert_eq!(locks, ["a", "b"]);
 }
 
@@ -82,16 +82,16 @@ fn no_more_lines_are_touched_ahead_of_time_than_the_window_has_room_for() {
         queued(&mut core, at(number / 30), &format!("line {number}"));
     }
     let due = core.next().expect("lines wait");
-    let asks = ticked(&mut core, due);
-    assert_eq!(touches(&asks), 256);
+    let requests = ticked(&mut core, due);
+    assert_eq!(touches(&requests), 256);
 }
 
 #[test]
 fn where_a_command_left_something_to_do_a_touch_follows_at_once() {
     let mut core = core();
-    let (_, ask, _) = read_queued(&mut core, at(0));
-    let member = member_of(&ask);
-    let release = Ask { command: Command::Release { member }, ..ask };
+    let (_, request, _) = read_queued(&mut core, at(0));
+    let member = member_of(&request);
+    let release = StoreRequest { command: Command::Release { member }, ..request };
     let done = Reply { more: true, ..reply(Released::Released, LEASE, None) };
     core.event(at(1)).replied(&release, &Answer::Released(done));
     let asked = sent(&mut core);

@@ -5,9 +5,9 @@ use super::*;
 /// Releases a hold; the release is answered.
 fn released(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
     let (number, member) = held(core, now, lock);
-    let ask = core.event(now).release(number).request().expect("it is held");
+    let request = core.event(now).release(number).request().expect("it is held");
     let answer = Answer::Released(reply(Released::Released, Duration::ZERO, None));
-    core.event(now).replied(&ask, &answer);
+    core.event(now).replied(&request, &answer);
     core.drain();
     member
 }
@@ -16,27 +16,27 @@ fn released(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
 fn left(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
     let (attempt, member) = queued(core, now, lock);
     core.event(now).cancel(attempt);
-    let asks = ticked(core, now);
+    let requests = ticked(core, now);
     let left = reply(vec![Left::Left], Duration::ZERO, None);
-    core.event(now).replied(&asks[0], &Answer::Left(left));
+    core.event(now).replied(&requests[0], &Answer::Left(left));
     core.drain();
     member
 }
 
 /// Returns the members that leave in these requests.
-fn leaving(asks: &[Ask]) -> Vec<Member> {
-    let members = asks.iter().flat_map(|ask| match &ask.command {
+fn leaving(requests: &[StoreRequest]) -> Vec<Member> {
+    let members = requests.iter().flat_map(|request| match &request.command {
         Command::Leave { leaving } => leaving.iter().map(|leaving| leaving.member.clone()),
         other => panic!("{other:?} is no leave"),
     });
     members.collect()
 }
 
-fn answer_all(core: &mut Core<()>, now: Moment, asks: &[Ask]) {
-    for ask in asks {
-        let outcome = vec![Left::Absent; leaving(std::slice::from_ref(ask)).len()];
+fn answer_all(core: &mut Core<()>, now: Moment, requests: &[StoreRequest]) {
+    for request in requests {
+        let outcome = vec![Left::Absent; leaving(std::slice::from_ref(request)).len()];
         let answer = Answer::Left(reply(outcome, Duration::ZERO, None));
-        core.event(now).replied(ask, &answer);
+        core.event(now).replied(request, &answer);
         core.drain();
     }
 }
@@ -47,10 +47,10 @@ fn on_another_server_all_leave_once_more_that_ended_lately() {
     let mut core = core();
     let gone = [released(&mut core, at(0), "a"), left(&mut core, at(1), "b")];
     core.event(at(2_000)).moved();
-    let asks = ticked(&mut core, at(2_000));
-    assert_eq!(leaving(&asks), gone);
+    let requests = ticked(&mut core, at(2_000));
+    assert_eq!(leaving(&requests), gone);
     assert_eq!(core.counts().given_back, 2);
-    answer_all(&mut core, at(2_001), &asks);
+    answer_all(&mut core, at(2_001), &requests);
     assert_eq!(core.counts().given_back, 0);
     assert_eq!(ticked(&mut core, at(2_002)), [], "once is enough");
 }
@@ -78,9 +78,9 @@ fn a_member_leaves_once_more_on_one_server_alone_however_many_take_over() {
     let mut core = core();
     released(&mut core, at(0), "a");
     core.event(at(1)).moved();
-    let asks = ticked(&mut core, at(1));
-    assert_eq!(leaving(&asks).len(), 1);
-    answer_all(&mut core, at(2), &asks);
+    let requests = ticked(&mut core, at(1));
+    assert_eq!(leaving(&requests).len(), 1);
+    answer_all(&mut core, at(2), &requests);
     core.event(at(3)).moved();
     assert_eq!(ticked(&mut core, at(3)), []);
 }
@@ -94,9 +94,9 @@ fn only_members_of_locks_that_have_another_server_leave_once_more_on_a_cluster()
     released(&mut core, at(0), &named(1, 0));
     let to_the_last = |slot| if slot % LANES == 0 { LANES } else { slot % LANES };
     core.event(at(1)).set_lanes((0..crate::wire::slot::SLOTS).map(to_the_last).collect());
-    let asks = ticked(&mut core, at(1));
-    assert_eq!(leaving(&asks), [moved]);
-    assert_eq!(asks[0].lane, LANES);
+    let requests = ticked(&mut core, at(1));
+    assert_eq!(leaving(&requests), [moved]);
+    assert_eq!(requests[0].lane, LANES);
 }
 
 #[test]
@@ -104,9 +104,9 @@ fn a_refused_leave_is_repeated_until_the_server_takes_it() {
     let mut core = core();
     let member = released(&mut core, at(0), "a");
     core.event(at(1)).moved();
-    let asks = ticked(&mut core, at(1));
+    let requests = ticked(&mut core, at(1));
     let refused = StoreError::refused(LockErrorKind::ReadOnly, "no replica yet");
-    core.event(at(2)).unanswered(&asks[0], &refused);
+    core.event(at(2)).unanswered(&requests[0], &refused);
     core.drain();
     assert_eq!(leaving(&ticked(&mut core, at(200))), [member]);
 }
@@ -121,15 +121,15 @@ fn many_leave_once_more_in_parts_and_what_a_caller_releases_goes_first() {
     let (number, _) = held(&mut core, at(1), "now");
     core.event(at(2)).moved();
     core.event(at(2)).dropped(number);
-    let mut asks = ticked(&mut core, at(2));
-    let first = asks.remove(0);
+    let mut requests = ticked(&mut core, at(2));
+    let first = requests.remove(0);
     assert!(matches!(first.command, Command::Release { .. }), "{first:?}");
     let mut again = 0;
-    while !asks.is_empty() {
-        assert!(asks.len() <= 16, "{} at once", asks.len());
-        again += leaving(&asks).len();
-        answer_all(&mut core, at(3), &asks);
-        asks = ticked(&mut core, at(3));
+    while !requests.is_empty() {
+        assert!(requests.len() <= 16, "{} at once", requests.len());
+        again += leaving(&requests).len();
+        answer_all(&mut core, at(3), &requests);
+        requests = ticked(&mut core, at(3));
     }
     assert_eq!(again, many);
 }

@@ -10,19 +10,19 @@ fn newest(lock: &str) -> Request {
 }
 
 /// Begins an attempt and returns its in-flight request.
-fn asked(core: &mut Core<()>) -> (u64, Ask, Member) {
-    let (attempt, ask) = core.event(at(0)).begin(newest("a"), ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
-    let member = member_of(&ask);
+fn asked(core: &mut Core<()>) -> (u64, StoreRequest, Member) {
+    let (attempt, request) = core.event(at(0)).begin(newest("a"), ()).expect("it is open");
+    let request = request.expect("the subscription stands");
+    let member = member_of(&request);
     assert!(member.keeps_newest());
-    (attempt, ask, member)
+    (attempt, request, member)
 }
 
 /// Queues an attempt.
 fn waiting(core: &mut Core<()>) -> (u64, Member) {
-    let (attempt, ask, member) = asked(core);
+    let (attempt, request, member) = asked(core);
     let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
-    core.event(at(0)).replied(&ask, &Answer::Acquired(queued));
+    core.event(at(0)).replied(&request, &Answer::Acquired(queued));
     core.drain();
     (attempt, member)
 }
@@ -56,10 +56,10 @@ fn one_that_waits_ends_by_the_message_and_is_not_asked_for_again() {
 #[test]
 fn a_message_that_comes_before_the_answer_ends_it_too() {
     let mut core = core();
-    let (attempt, ask, member) = asked(&mut core);
+    let (attempt, request, member) = asked(&mut core);
     core.event(at(1)).heard(superseded(&member));
     let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
-    core.event(at(2)).replied(&ask, &Answer::Acquired(queued));
+    core.event(at(2)).replied(&request, &Answer::Acquired(queued));
     ends(&mut core, attempt);
 }
 
@@ -76,10 +76,10 @@ fn where_the_message_is_lost_a_touch_tells() {
 #[test]
 fn one_whose_acquire_was_not_answered_finds_that_it_is_superseded_and_leaves() {
     let mut core = core();
-    let (attempt, ask, _) = asked(&mut core);
-    core.event(at(1)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    let (attempt, request, _) = asked(&mut core);
+    core.event(at(1)).unanswered(&request, &StoreError::ambiguous("cut"));
     let again = ticked(&mut core, at(101));
-    assert_eq!(again[0].command, ask.command);
+    assert_eq!(again[0].command, request.command);
     let refused = reply(vec![Acquired::Refused], LEASE, None);
     core.event(at(102)).replied(&again[0], &Answer::Acquired(refused));
     let outcome = core.event(at(103)).take(attempt);
@@ -107,8 +107,8 @@ fn a_grant_that_is_confirmed_first_is_not_given_up() {
     let mut core = core();
     let (attempt, member) = waiting(&mut core);
     core.event(at(1)).heard(grant_message(&member, 10));
-    let asks = sent(&mut core);
-    assert!(matches!(asks[0].command, Command::Confirm { .. }));
+    let requests = sent(&mut core);
+    assert!(matches!(requests[0].command, Command::Confirm { .. }));
     core.event(at(2)).heard(superseded(&member));
     assert!(matches!(core.event(at(3)).take(attempt), Outcome::Waits));
     assert_eq!(core.counts().attempts, 1);
@@ -134,7 +134,7 @@ fn a_server_that_takes_over_is_told_that_it_has_left() {
     ends(&mut core, attempt);
     core.event(at(9_001)).moved();
     let leaves = ticked(&mut core, at(9_001));
-    let [Ask { command: Command::Leave { leaving }, .. }] = &leaves[..] else {
+    let [StoreRequest { command: Command::Leave { leaving }, .. }] = &leaves[..] else {
         panic!("{leaves:?}")
     };
     assert_eq!(leaving[0].member, member);
@@ -144,8 +144,8 @@ fn a_server_that_takes_over_is_told_that_it_has_left() {
 fn a_try_waits_for_nothing_and_is_no_such_member() {
     let mut core = core();
     let wish = Request { mode: Mode::Try, ..newest("a") };
-    let (_, ask) = core.event(at(0)).begin(wish, ()).expect("it is open");
-    assert!(!member_of(&ask.expect("sent")).keeps_newest());
+    let (_, request) = core.event(at(0)).begin(wish, ()).expect("it is open");
+    assert!(!member_of(&request.expect("sent")).keeps_newest());
 }
 
 /// The server dequeues it in a separate command.
@@ -153,9 +153,9 @@ fn a_try_waits_for_nothing_and_is_no_such_member() {
 fn it_is_in_no_batch_and_asked_for_alone() {
     let rules = Rules { acquires: ACQUIRES, batch_limit: 8, ..Rules::default() };
     let mut core: Core<()> = Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules);
-    let asks: Vec<_> =
+    let requests: Vec<_> =
         (0..3).map(|_| core.event(at(0)).begin(newest("a"), ()).expect("it is open").1).collect();
-    assert!(asks[0].is_some() && asks[1].is_none());
+    assert!(requests[0].is_some() && requests[1].is_none());
     let rest = ticked(&mut core, at(0));
     let groups = grouped(rest, |_| true, |_| 0);
     let sizes = groups.iter().map(|group| match &group[0].command {

@@ -6,16 +6,16 @@ use super::*;
 /// answered.
 fn released_after_a_message(is_answered: bool) -> Command {
     let mut core = core();
-    let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
-    let ask = ask.expect("it is sent");
-    let message = grant_message(&member_of(&ask), 10_000);
+    let (attempt, request) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
+    let request = request.expect("it is sent");
+    let message = grant_message(&member_of(&request), 10_000);
     core.event(at(1)).heard(message);
     let Outcome::Granted { number, .. } = core.event(at(1)).take(attempt) else {
         panic!("it was told");
     };
     if is_answered {
         let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
-        core.event(at(2)).replied(&ask, &Answer::Acquired(queued));
+        core.event(at(2)).replied(&request, &Answer::Acquired(queued));
     }
     core.event(at(3)).release(number).request().expect("it is held").command
 }
@@ -37,9 +37,9 @@ fn a_release_that_grants_its_own_member_once_more_has_that_hold_released() {
         let release = core.event(at(1)).release(number).request().expect("it is held");
         let granted = reply(outcome, LEASE, Some(&member));
         core.event(at(2)).replied(&release, &Answer::Released(granted));
-        let asks = ticked(&mut core, at(2));
-        let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
-            panic!("{outcome:?}: {asks:?}");
+        let requests = ticked(&mut core, at(2));
+        let [StoreRequest { command: Command::Leave { leaving }, .. }] = requests.as_slice() else {
+            panic!("{outcome:?}: {requests:?}");
         };
         assert_eq!(leaving[0].member, member);
     }
@@ -71,9 +71,9 @@ fn a_leave_is_repeated_whatever_the_error_until_the_server_has_expired_it() {
     let mut now = at(1);
     let mut repeated = 0;
     while core.counts().given_back > 0 {
-        for ask in ticked(&mut core, now) {
+        for request in ticked(&mut core, now) {
             repeated += 1;
-            core.event(now).unanswered(&ask, &denied);
+            core.event(now).unanswered(&request, &denied);
         }
         now = core.next().unwrap_or(now);
     }
@@ -89,14 +89,17 @@ fn a_new_connection_ends_the_pause_before_a_leave_is_tried_again() {
     core.event(at(1)).cancel(attempt);
     let away = StoreError::refused(LockErrorKind::Unavailable, "away");
     for now in [1, 101, 301, 701] {
-        let asks = ticked(&mut core, at(now));
-        assert_eq!(asks.len(), 1, "at {now} ms");
-        core.event(at(now)).unanswered(&asks[0], &away);
+        let requests = ticked(&mut core, at(now));
+        assert_eq!(requests.len(), 1, "at {now} ms");
+        core.event(at(now)).unanswered(&requests[0], &away);
     }
     assert_eq!(ticked(&mut core, at(800)), [], "its pause has grown to 800 ms");
     core.event(at(800)).linked(Link::Up, Link::Up);
     let leaves = ticked(&mut core, at(800));
-    assert!(matches!(leaves[..], [Ask { command: Command::Leave { .. }, .. }]), "{leaves:?}");
+    assert!(
+        matches!(leaves[..], [StoreRequest { command: Command::Leave { .. }, .. }]),
+        "{leaves:?}"
+    );
 }
 
 #[test]
@@ -108,7 +111,7 @@ fn many_that_leave_one_lock_leave_together() {
     }
     let leaves = ticked(&mut core, at(1));
     assert!(
-        matches!(&leaves[..], [Ask { command: Command::Leave { leaving }, .. }] if leaving.len() == 100)
+        matches!(&leaves[..], [StoreRequest { command: Command::Leave { leaving }, .. }] if leaving.len() == 100)
     );
 }
 

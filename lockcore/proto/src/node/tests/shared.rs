@@ -23,8 +23,8 @@ fn one_message_grants_several_and_another_takes_several_away() {
 fn one_reply_tells_of_several_holds_each_with_its_own_time_left() {
     let mut core = core();
     let [one, other] = [(); 2].map(|()| read_queued(&mut core, at(0)));
-    let held = |(_, ask, _): &(u64, Ask, u64), left_ms| Grant {
-        member: member_of(ask),
+    let held = |(_, request, _): &(u64, StoreRequest, u64), left_ms| Grant {
+        member: member_of(request),
         token: token(),
         left_ms,
         batch: Vec::new(),
@@ -32,7 +32,7 @@ fn one_reply_tells_of_several_holds_each_with_its_own_time_left() {
     let grants = vec![held(&one, 30_000), held(&other, 10_000)];
     let presence = Touched { members: vec![Presence::Holding; 2], listeners: 1 };
     let answer = Answer::Touched(Reply { grants, ..reply(presence, LEASE, None) });
-    let touch = Ask {
+    let touch = StoreRequest {
         command: Command::Touch { members: vec![member_of(&one.1), member_of(&other.1)] },
         ..one.1.clone()
     };
@@ -53,16 +53,16 @@ fn what_a_downgrade_grants_is_taken_in_and_one_that_is_not_held_is_lost() {
     core.event(at(1)).heard(Event::Granted { token: token(), grants });
     assert_eq!(core.event(at(1)).downgrade(write.2), None, "its caller has not come for it");
     assert!(is_granted(&mut core, at(1), write.0));
-    let ask = core.event(at(1)).downgrade(write.2).expect("held");
+    let request = core.event(at(1)).downgrade(write.2).expect("held");
     let weight = std::num::NonZeroU32::MIN;
-    assert_eq!(ask.command, Command::reduce(member_of(&write.1), weight));
+    assert_eq!(request.command, Command::reduce(member_of(&write.1), weight));
     let (member, batch) = (member_of(&read.1), Vec::new());
     let grants = vec![Grant { member, token: token(), left_ms: 10_000, batch }];
     let done = Reply { grants, ..reply(vec![Renewed::Held], LEASE, None) };
-    core.event(at(2)).replied(&ask, &Answer::Renewed(done));
+    core.event(at(2)).replied(&request, &Answer::Renewed(done));
     assert!(is_granted(&mut core, at(2), read.0));
     assert_eq!(lost(&mut core), 0);
     let gone = reply(vec![Renewed::NotHeld], Duration::ZERO, None);
-    core.event(at(3)).replied(&ask, &Answer::Renewed(gone));
+    core.event(at(3)).replied(&request, &Answer::Renewed(gone));
     assert_eq!(lost(&mut core), 1);
 }
