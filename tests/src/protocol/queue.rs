@@ -98,7 +98,13 @@ impl Snapshot {
         }
         let [queue, holds, reduced, gone] = <[_; 4]>::try_from(read).expect("four");
         state.queue_ends_ms = ends[0].filter(|_| !queue.is_empty());
-        state.holds_end_ms = if holds.is_empty() { ends[2] } else { ends[1] };
+        // The function has a single expiry for both, so the earlier one counts: a hold whose reduced
+        // weight has expired would count as a lock.
+        state.holds_end_ms = match (holds.is_empty(), reduced.is_empty()) {
+            (false, false) => [ends[1], ends[2]].into_iter().flatten().min(),
+            (false, true) => ends[1],
+            (true, _) => ends[2],
+        };
         state.holds_end_ms =
             state.holds_end_ms.filter(|_| !holds.is_empty() || !reduced.is_empty());
         state.reduced = reduced.iter().map(|(weight, one)| (one.clone(), weight)).collect();

@@ -24,6 +24,8 @@ facts! {
         a_reduction_never_raises_and_needs_a_hold_that_has_not_lapsed,
         a_reduced_part_gives_back_the_weight_that_is_left,
         a_renewed_hold_keeps_its_reduced_weight,
+        a_longer_read_beside_it_keeps_the_reduced_weight_of_a_hold,
+        a_downgraded_hold_whose_weight_was_lost_takes_nothing_from_the_read_beside_it,
         a_lock_that_becomes_a_read_has_a_new_token_and_lets_readers_in,
         a_force_release_of_one_that_does_not_hold_drops_nobody_and_of_all_parts_hands_on,
         a_leave_takes_out_waiters_and_parts_and_tells_which_were_there,
@@ -155,6 +157,30 @@ async fn a_renewed_hold_keeps_its_reduced_weight(mut bench: Bench) {
     assert_eq!(a.renew(&lock).await.outcome, [Renewed::Held]);
     assert_eq!((bench.shared().await.0, bench.state().await.0.of_queue().weight(&lock)), (1, 1));
     assert!(bench.left_of(&lock).await > 29_000);
+}
+
+async fn a_longer_read_beside_it_keeps_the_reduced_weight_of_a_hold(mut bench: Bench) {
+    let a = bench.node().await;
+    let lock = a.hold(1_000).await;
+    a.reduce(&lock).await;
+    a.hold_for(Demand::READ, 600_000).await;
+    let (mut state, now_ms) = bench.state().await;
+    let ends_ms = state.of_queue().holds_end_ms.expect("it has an end");
+    assert!(ends_ms > now_ms + 600_000, "{} ms", ends_ms - now_ms);
+}
+
+async fn a_downgraded_hold_whose_weight_was_lost_takes_nothing_from_the_read_beside_it(
+    mut bench: Bench,
+) {
+    let a = bench.node().await;
+    let lock = a.hold(30_000).await;
+    a.reduce(&lock).await;
+    let read = a.hold_for(Demand::READ, 30_000).await;
+    bench.change(|state, _| state.of_queue().reduced.clear()).await;
+    let writer = a.queue(30_000).await;
+    a.release(&lock).await;
+    assert_eq!(bench.queue().await, [writer]);
+    assert_eq!(bench.parts().await.first().map(|(member, _)| member.clone()), Some(read));
 }
 
 async fn a_lock_that_becomes_a_read_has_a_new_token_and_lets_readers_in(mut bench: Bench) {

@@ -444,6 +444,7 @@ impl QueueState {
             call.issue();
         } else if new < self.weight(member) {
             let used = self.used().saturating_sub(self.weight(member) - new);
+            let used = used.max(self.holds.len() as u64);
             self.set_parts(used, self.shared_token());
             self.reduced.insert(member.clone(), new);
         }

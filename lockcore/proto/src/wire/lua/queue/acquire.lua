@@ -26,16 +26,19 @@ if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   --#include clock
   local over = math.floor(clock / 1000) + lease
   local left = text and call('PTTL', lock_key) or 0
+  local is_later = over + $margin_ms > math.floor(clock / 1000) + left
   local is_ours = not text or string.match(call('ZRANGE', holds, '0', '0')[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == $node_colon
+  is_ours = is_ours and not (text and is_later and call('EXISTS', lock_key .. ':reduced') == 1)
   local is_old = not token or tonumber(token) <= elsewhere
   drawn = is_old and is_ours and tonumber(pcall('INCR', counter))
   if drawn and drawn > token_floor and drawn < $token_limit then
     token, is_old = string.format('%d', drawn), false
   end
-  -- A member that holds already takes the long path.
+  -- A member that holds already takes the long path. So does a hold for which the keys must live
+  -- longer, if there are reduced weights: this key has to live as long as the others.
   if is_ours and not is_old and left ~= -1 and call('ZADD', holds, 'NX', over, member) == 1 then
     local now_text = '*' .. string.format('%d', used + ARGV[7]) .. ':' .. token
-    if over + $margin_ms > math.floor(clock / 1000) + left then
+    if is_later then
       local ends = string.format('%d', math.ceil((over + $margin_ms) / $round_ms) * $round_ms)
       call('SET', lock_key, now_text, 'PXAT', ends)
       call('PEXPIREAT', holds, ends)

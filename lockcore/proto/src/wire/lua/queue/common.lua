@@ -267,7 +267,9 @@ local function take_hold(member, score)
   is_taken[member] = true
   taken[#taken + 1] = member
   hold_count = hold_count - 1
-  used = hold_count > 0 and math.max(used - weight_of(member, score), 0) or 0
+  -- Each hold weighs at least 1. If the reduced weights were lost, this hold counts as a lock, and
+  -- the others would count as nothing.
+  used = hold_count > 0 and math.max(used - weight_of(member, score), hold_count) or 0
   if hold_count == 0 then
     token = nil
   end

@@ -47,7 +47,7 @@ elseif is_held and whole then
 elseif is_held then
   local old = weight_of(member, call('ZSCORE', R, member))
   if weight < old then
-    used, reduced = math.max(used - (old - weight), 0), { ARGV[6], member }
+    used, reduced = math.max(used - (old - weight), hold_count), { ARGV[6], member }
   end
   token = token or issue()
 end
