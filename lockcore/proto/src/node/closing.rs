@@ -58,6 +58,8 @@ impl<P: Mirror> Core<P> {
         let (numbers, next) =
             self.part_of(from, MAX_AT_ONCE, |entry| entry.index_keys().class == Some(Class::Hold));
         for number in numbers {
+            // For an offered member, whose attempt would otherwise wait on.
+            self.set_refusal(number, Refusal::Kind(LockErrorKind::Closed));
             self.lose(number, why);
         }
         next

@@ -74,3 +74,19 @@ fn a_closed_node_ends_what_waits_and_takes_what_is_held() {
     let Counts { attempts, holds, given_back, .. } = core.counts();
     assert_eq!((attempts, holds, given_back), (0, 0, 0));
 }
+
+#[test]
+fn an_offer_that_is_not_taken_before_its_runtime_ends_is_refused() {
+    let mut core = core();
+    let (attempt, _) = offered(&mut core, at(0), "a");
+    core.close();
+    core.event(at(1)).end_attempts(0, LockErrorKind::Closed);
+    core.drain();
+    assert_eq!(core.event(at(1)).lose_holds(0, "the runtime has ended"), None);
+    let effects = core.drain();
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Wake(()))), "{effects:?}");
+    let Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) = core.event(at(2)).take(attempt)
+    else {
+        panic!("it was ended");
+    };
+}
