@@ -230,8 +230,7 @@ impl Shared {
 }
 
 impl State {
-    /// Encodes a command, and writes it to the socket if no request is pending. Otherwise the
-    /// reader task writes it.
+    /// Encodes a command, and writes it to the socket, unless the reader task is about to do so.
     ///
     /// Returns the deadline of the request, and the waker of the reader task if it has to be woken.
     /// The caller must append the request with this deadline to `pending`, and then wake the task.
@@ -243,14 +242,18 @@ impl State {
         if outgoing.requests.len() - outgoing.written > MAX_UNWRITTEN {
             return Err(failure::unsent("the server leaves too many requests unread"));
         }
-        let is_idle = self.pending.is_empty() && outgoing.requests.is_empty();
+        let is_first = outgoing.requests.is_empty();
         command.write(&mut outgoing.requests);
         let deadline = Instant::now() + self.timeout;
         let Some(reader) = self.reader.as_ref().filter(|_| !self.reader_comes) else {
             return Ok((deadline, None));
         };
+        // Written here, although the reader could write several requests at once: its task would be
+        // woken to run next on this thread. If the caller blocks the thread, for example after it
+        // has dropped a guard, the request would stay unsent, and all replies unread.
+        //
         // If the socket did not accept all bytes, it wakes the reader later, which writes the rest.
-        if is_idle && outgoing.write(&mut Context::from_waker(reader)).is_ok() {
+        if !is_first || outgoing.write(&mut Context::from_waker(reader)).is_ok() {
             return Ok((deadline, None));
         }
         self.reader_comes = true;
