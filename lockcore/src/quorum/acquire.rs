@@ -307,7 +307,9 @@ impl QuorumAcquireState {
                     // Remove the lead, or this request would queue at the failed primary again at
                     // once.
                     primaries.clear_lead(&lock, at);
-                    self.pass(at, failure, true)?;
+                    // A full queue there does not end a wait that has a position elsewhere.
+                    let is_last = !self.is_queued();
+                    self.pass(at, failure, is_last)?;
                 }
                 Event::Changed => {
                     self.drop_stale();
@@ -536,15 +538,15 @@ impl QuorumAcquireState {
     }
 
     /// Handles the failure of the attempt at index `at`. Returns the error if the acquisition ends
-    /// with it: always for `Closed`, and during the wait for the first hold (`is_first`) for a wait
-    /// limit or a queue limit. Otherwise records the failure, and the acquisition continues with
+    /// with it: always for `Closed`, and during the wait for the first hold for a wait limit or a queue
+    /// limit, if the acquisition is queued nowhere else (`is_last`). Otherwise records the failure, and the acquisition continues with
     /// the other primaries.
-    fn pass(&mut self, at: usize, failure: Failure, is_first: bool) -> Result<(), LockError> {
+    fn pass(&mut self, at: usize, failure: Failure, is_last: bool) -> Result<(), LockError> {
         let Failure { error, was_queued } = failure;
         match error.kind() {
             LockErrorKind::Closed => Err(error),
             LockErrorKind::Timeout | LockErrorKind::QueueFull | LockErrorKind::WaitTooLong
-                if is_first =>
+                if is_last =>
             {
                 Err(error)
             }

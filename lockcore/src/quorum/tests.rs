@@ -197,6 +197,29 @@ async fn a_lead_that_refuses_is_asked_once_and_others_are_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_queue_at_the_lead_does_not_end_a_wait_that_has_a_position_elsewhere() {
+    let mut network = Network::new(3, 26);
+    let process = network.start();
+    let locks = network.locks(process);
+    let strangers =
+        [0, 1].map(|at| Locks::builder().on_memory(&network.primaries[at]).expect("options"));
+    let busy = strangers[0].lock("k").await.expect("free");
+    let full = strangers[1].lock("k").await.expect("free");
+    for _ in 0..2 {
+        let waiting = strangers[1].lock("k");
+        tokio::spawn(async move { drop(waiting.await) });
+    }
+    let waiting = tokio::spawn(locks.key("k").lease(MAX_LEASE).queue_limit(2).lock());
+    sleep(ms(100)).await;
+    locks.backend.primaries().set_lead(&"k".into(), 1);
+    sleep(ms(100)).await;
+    assert!(!waiting.is_finished(), "its position at the first primary is valid");
+    busy.release().await.expect("held");
+    full.release().await.expect("held");
+    let _guard = soon(waiting).await.expect("no panic").expect("a majority is free");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_primary_that_is_lost_costs_a_holder_nothing() {
     for primary in 0..3 {
         let mut network = Network::new(3, 3);
