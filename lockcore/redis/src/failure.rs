@@ -133,7 +133,12 @@ pub fn breaks_connection(error: &RedisError) -> bool {
         || matches!(error.kind(), ErrorKind::Parse)
         || matches!(error.code(), Some(UNSENT | ENDED | "DENIED"))
         || error.detail().is_some_and(|said| said.contains(NO_ROOM))
-        || kind(error) == Some(ClientErrorKind::ReadOnly) && error.code() == Some("READONLY")
+        || is_of_replica(error)
+}
+
+/// Returns true if the server refused a write because it is a replica.
+pub fn is_of_replica(error: &RedisError) -> bool {
+    kind(error) == Some(ClientErrorKind::ReadOnly) && error.code() == Some("READONLY")
 }
 
 /// Returns the kind of a known server error. `None` for an unknown error, and for an error of the

@@ -383,6 +383,11 @@ impl CommandLink {
         self.0.give_up(self.generation(), reason);
     }
 
+    /// Does the same, but only if the connection has this number.
+    pub fn give_up_if(&self, generation: u64, reason: &str) {
+        self.0.give_up(generation, reason);
+    }
+
     /// Returns the connection. Without one, waits for the next connection, at most for the request
     /// timeout.
     ///
@@ -538,8 +543,9 @@ async fn supervise(shared: Arc<SharedLink>) {
 /// primary.
 async fn replace_on_failover(shared: &SharedLink) {
     loop {
-        let place = shared.connector.moved().await;
+        // Before the lookup: meanwhile, the connection may be replaced by one to the new primary.
         let generation = shared.current().generation;
+        let place = shared.connector.moved().await;
         let reason = format!("the sentinels name another primary: {place}");
         shared.give_up(generation, &reason);
     }

@@ -1,10 +1,12 @@
 //! A move to another server, as described in `docs/deploy.md`.
 
+use std::time::Duration;
+
 use lock_tests::{Front, eventually};
-use lockcore::HoldState;
+use lockcore::{HoldState, Locks};
 use redis::cmd;
 
-use crate::common::{LONG, SOON, connect, connected, granted, held, queued, release};
+use crate::common::{LONG, SOON, connect, connected, granted, held, queued, release, soon};
 use crate::replicas::{Pair, pair};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,4 +44,30 @@ async fn by_the_steps_of_a_move_no_hold_and_no_position_is_lost() {
     assert_ne!(held_long.state(), HoldState::Lost);
     release(held_long).await;
     release(second).await;
+}
+
+/// The process only renews: on the command connection it has nothing to send but PINGs, which a
+/// replica answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_confirmed_hold_follows_the_name_though_the_old_server_closes_no_connection() {
+    let Pair { primary: old, replica: new, at_primary: mut at_old, .. } = pair().await;
+    let name = Front::start(old.address()).await;
+    let builder = Locks::builder().require_replicas(1, Duration::from_secs(1));
+    let locks = soon("a connection", builder.connect(name.url())).await.expect("it may");
+    let guard = held(&locks, "k", Duration::from_secs(9)).await;
+    name.leads_to(new.address());
+    let mut failover = cmd("FAILOVER");
+    failover.arg("TO").arg("127.0.0.1").arg(new.port());
+    at_old.ask::<()>(&failover).await;
+    eventually("it is a replica", SOON, async || {
+        at_old.clone().info("replication").await.contains("role:slave")
+    })
+    .await;
+    let before = guard.deadline();
+    eventually("it is renewed", SOON, async || {
+        assert_ne!(guard.state(), HoldState::Lost);
+        guard.deadline() > before
+    })
+    .await;
+    release(guard).await;
 }

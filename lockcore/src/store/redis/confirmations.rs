@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::failure::is_of_replica;
 use client::{ConnectAttempt, Connection, Connector, Hello, Opened, Packed, is_unknown};
 use futures_util::future::{join, join_all};
 use proto::node::{RequestGroup, commands};
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::call::Scripted;
 use super::failure;
 use super::preflight::read_version;
-use super::run::Run as _;
+use super::run::{Judged, Run as _, finished_script};
 use super::server::Server;
 use crate::store::confirmation::{Confirmation, ConfirmedBy};
 use crate::store::{Replied, Replies};
@@ -149,7 +150,16 @@ impl Worker {
         let runs = gathered.iter().map(|Pending { group, asking, .. }| {
             run(own.connection.clone(), &self.server.wire, group, floors(group), *asking)
         });
-        let values = join_all(runs).await;
+        let ran = join_all(runs).await;
+        let is_of_replica = |ran: &Judged| matches!(ran, Ok(Err(error)) if is_of_replica(error));
+        if ran.iter().any(is_of_replica) {
+            // The command connection leads to the same server. It may have nothing to send but
+            // PINGs, which a replica answers.
+            self.connection = None;
+            self.server.link.give_up_if(own.generation, "the server has become a replica");
+        }
+        let layout = self.server.wire.layout;
+        let values = ran.into_iter().map(|ran| finished_script(ran, layout));
         let confirmed = self.wait(own, self.confirmation.by).await.map(|unconfirmed| {
             // Another server may take over, or the setting be corrected.
             unconfirmed.map(|error| StoreError { kind: LockErrorKind::Unavailable, ..error })
@@ -336,7 +346,7 @@ async fn run(
     group: &RequestGroup,
     floors: TokenFloors,
     asking: bool,
-) -> Result<Value, StoreError> {
+) -> Judged {
     let call: Scripted = wire.write(&commands(group), floors)?;
     let send = async |command: &Packed| {
         if asking {
@@ -346,11 +356,10 @@ async fn run(
             connection.send_packed(command).await
         }
     };
-    let answer = match send(&call.0.command).await {
-        Err(error) if is_unknown(&error) => send(&call.0.by_source()).await,
-        answer => answer,
-    };
-    answer.map_err(|error| failure::of_script(&error, wire.layout))
+    match send(&call.0.command).await {
+        Err(error) if is_unknown(&error) => Ok(send(&call.0.by_source()).await),
+        answer => Ok(answer),
+    }
 }
 
 #[cfg(test)]
