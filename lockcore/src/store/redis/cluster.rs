@@ -16,8 +16,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use client::{Cluster, CommandLink, Credentials, Provider, Timeouts, Tls, nodes_of};
-use futures_util::future::{join, join_all};
+use client::{Cluster, Credentials, Provider, Timeouts, Tls, nodes_of};
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use proto::node::{Lanes, RequestGroup, commands};
@@ -36,7 +36,6 @@ use self::following::refresh_topology;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
 use super::in_flight::InFlight;
-use super::run::Run as _;
 use crate::operate::status::ServerStatus;
 use crate::store::confirmation::Confirmation;
 use crate::store::{Listener, Outage, Replied, Replies, Search, Store, StoreFuture, Then, begin};
@@ -218,16 +217,6 @@ impl Shared {
     }
 }
 
-/// Sends a command to the new server of a slot that is migrating. ASKING is sent first, because it
-/// makes the server accept the next command on the connection for such a slot. If a command of
-/// another task comes in between, this command is refused and does not run.
-async fn behind_asking(link: CommandLink, reply: impl Future<Output = Replied>) -> Replied {
-    let asking = link.run(redis::cmd("ASKING"));
-    // Both are sent in this order before either response is awaited.
-    let (_, reply) = join(asking, reply).await;
-    reply
-}
-
 fn unavailable(detail: String) -> StoreError {
     StoreError::refused(LockErrorKind::Unavailable, detail)
 }
@@ -244,13 +233,7 @@ impl Store for ClusterStore {
     fn send(&self, group: RequestGroup, then: Then) {
         let route = Route::of(&commands(&group), self.0.settings.timeouts.request);
         self.route(route, group, then, |shard, group, asking| {
-            let server = Arc::clone(&shard.store.server);
-            let link = server.link.clone();
-            let reply = InFlight::run(server, group);
-            match asking {
-                true => behind_asking(link, reply).boxed(),
-                false => reply.boxed(),
-            }
+            InFlight::run(Arc::clone(&shard.store.server), group, asking).boxed()
         });
     }
 

@@ -26,6 +26,8 @@ pub(super) struct InFlight {
     /// server, so they are read once the connection is known.
     floors: TokenFloors,
     path: Path,
+    /// True if an ASKING command must come directly before the commands.
+    asking: bool,
     then: Then,
 }
 
@@ -43,21 +45,29 @@ impl InFlight {
     /// Sends a request group, at once if the connection is up. Otherwise waits for the connection
     /// in a task, at most for the request timeout. `then` receives the replies.
     pub(super) fn send(server: Arc<Server>, group: RequestGroup, then: Then) {
+        Self::send_as(server, group, false, then);
+    }
+
+    fn send_as(server: Arc<Server>, group: RequestGroup, asking: bool, then: Then) {
         let link = server.link.clone();
         link.with_sender(move |sender| match sender {
             Ok(sender) => {
                 let floors = server.floors(&group, sender.server);
                 let path = Path::Digest;
-                Box::new(Self { server, group, sender, floors, path, then }).begin();
+                Box::new(Self { server, group, sender, floors, path, asking, then }).begin();
             }
             Err(error) => then.take(group, Err(failure::of_client(error))),
         });
     }
 
-    /// Sends a request group when first polled, and returns the replies.
-    pub(super) async fn run(server: Arc<Server>, group: RequestGroup) -> Replied {
+    /// Sends a request group when first polled, and returns the replies. If the slot of the group
+    /// is migrating to this server, ASKING is sent first (`asking`), because it makes the server
+    /// accept the next command on the connection for such a slot. If a command of another task comes
+    /// in between, the group is refused and does not run.
+    pub(super) async fn run(server: Arc<Server>, group: RequestGroup, asking: bool) -> Replied {
         let replied = answer_to(|then| {
-            Self::send(server, group, Then::call(move |_, replied| then(replied)));
+            let then = Then::call(move |_, replied| then(replied));
+            Self::send_as(server, group, asking, then);
         });
         let ended = || StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
         replied.await.unwrap_or_else(|| Err(ended()))
@@ -104,6 +114,10 @@ impl InFlight {
 
     fn write(self: Box<Self>, command: &Packed) {
         let (server, sender) = (Arc::clone(&self.server), self.sender.clone());
+        if self.asking {
+            let asking = Packed::from(&redis::cmd("ASKING"));
+            server.link.send(&sender, &asking, Box::new(|_: Answered| {}));
+        }
         server.link.send(&sender, command, self);
     }
 
