@@ -178,3 +178,17 @@ async fn one_different_page_too_many_stands_still_until_another_is_closed() {
     open.pop();
     Events::of(pages.get("lock?name=16", EVENTS).await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_begins_behind_the_highest_position_stops_no_other() {
+    let locks = Locks::in_memory();
+    let _guard = locks.lock("key").await.unwrap();
+    let _waiting = wait(&locks, "key", "next", 1).await;
+    let pages = Pages::of(&locks);
+    let mut node = Events::of(pages.get("node", EVENTS).await);
+    let mut last = Events::of(pages.get("lock?name=key&from=4294967295", EVENTS).await);
+    assert!(last.next().await.unwrap().contains("None of 1."));
+    for _ in 0..2 {
+        assert!(node.next().await.is_some(), "it is updated");
+    }
+}
