@@ -1,6 +1,8 @@
 //! The page of all held or awaited locks.
 
 use std::cmp::Reverse;
+use std::future::pending;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use lockcore::{LockError, Locks};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use super::accept::Query;
@@ -42,8 +45,8 @@ const MAX_TEXT: usize = 512;
 /// Only one survey runs at a time; other requests wait for its result.
 #[derive(Debug, Default)]
 pub(super) struct LastSurvey {
-    last: Mutex<Option<(Instant, Arc<Overview>)>>,
-    queues: Queues,
+    last: Arc<Mutex<Option<Arc<Overview>>>>,
+    queues: Arc<Queues>,
 }
 
 /// The number by which the page sorts locks, highest first.
@@ -167,6 +170,8 @@ pub(super) struct Overview {
     steps: u32,
     /// The survey's duration, in ms.
     took_ms: u64,
+    #[serde(skip)]
+    ended: Instant,
     /// The number of names left out because their keys belong to another program, or to processes
     /// with another version of lockcore.
     unreadable: u64,
@@ -219,17 +224,28 @@ struct Busy {
 
 impl LastSurvey {
     /// Returns the last survey's result. Runs a new survey if there is none, or if the last survey
-    /// ended longer ago than [`FRESH`] and [`PAUSE`] allow.
+    /// ended longer ago than [`FRESH`] and [`PAUSE`] allow. If the caller drops the future, a survey
+    /// that has begun continues to its end, and its result is kept.
     pub(super) async fn read(&self, locks: &Locks) -> Arc<Overview> {
-        let mut last = self.last.lock().await;
-        if let Some((at, overview)) = &*last
-            && at.elapsed() < FRESH.max(PAUSE * Duration::from_millis(overview.took_ms))
+        let mut last = Arc::clone(&self.last).lock_owned().await;
+        if let Some(overview) = &*last
+            && overview.ended.elapsed() < FRESH.max(PAUSE * Duration::from_millis(overview.took_ms))
         {
             return Arc::clone(overview);
         }
-        let overview = Arc::new(Overview::read(locks, &self.queues).await);
-        *last = Some((Instant::now(), Arc::clone(&overview)));
-        overview
+        let (locks, queues) = (locks.clone(), Arc::clone(&self.queues));
+        // Runs as a task, because a survey that ended with its request would leave no result, and
+        // the next request would start another at once. The task keeps the mutex locked.
+        let survey = tokio::spawn(async move {
+            let overview = Arc::new(Overview::read(&locks, &queues).await);
+            *last = Some(Arc::clone(&overview));
+            overview
+        });
+        match survey.await.map_err(JoinError::try_into_panic) {
+            Ok(overview) => overview,
+            Err(Ok(panic)) => resume_unwind(panic),
+            Err(Err(_)) => pending().await, // the runtime is ending, and so is this future
+        }
     }
 }
 
@@ -266,8 +282,9 @@ impl Overview {
             }
             steps += 1;
         }
-        let (took_ms, unreadable) = (ms(begun.elapsed()), survey.unreadable());
-        Self { locks: found, is_complete, steps, took_ms, unreadable, errors, failure }
+        let (ended, unreadable) = (Instant::now(), survey.unreadable());
+        let took_ms = ms(ended.duration_since(begun));
+        Self { locks: found, is_complete, steps, took_ms, ended, unreadable, errors, failure }
     }
 }
 

@@ -311,6 +311,25 @@ async fn those_who_ask_for_the_overview_at_the_same_time_share_a_survey() {
     assert_eq!(sent.calls("scan"), 1);
 }
 
+#[tokio::test]
+async fn an_overview_that_its_client_leaves_is_still_searched_for_only_once() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let _guard = locks.lock("key").await.unwrap();
+    let pages = Pages::of(&locks);
+    let before = CommandStats::read(&mut redis).await;
+    server.freeze();
+    for _ in 0..20 {
+        let mut left = Box::pin(pages.get("overview", "application/json"));
+        assert!(futures_util::poll!(left.as_mut()).is_pending());
+    }
+    server.thaw();
+    assert_eq!(pages.json("overview").await["locks"][0]["lock"], "key");
+    let sent = CommandStats::read(&mut redis).await.since(&before);
+    assert_eq!(sent.calls("scan"), 1);
+}
+
 // D2, U4: refusals were a line of plain text, without the headers of all other responses.
 #[tokio::test]
 async fn a_request_that_cannot_be_read_is_refused_in_the_form_that_it_asks_for() {
