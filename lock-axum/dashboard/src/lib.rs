@@ -102,6 +102,10 @@ use turns::Queues;
 
 /// The maximum size in bytes for a submitted form.
 const MAX_FORM: usize = 8 << 10;
+/// The maximum number of queues, or parts of queues, whose turns are observed for the pages of
+/// locks. Each takes about 100 kB if it has 1 000 waiters. More than the pages that update at a
+/// time, so that these do not replace each other.
+const MAX_QUEUES: usize = 64;
 
 /// The pages that show the locks in a [`Locks`] store, and their settings.
 ///
@@ -199,7 +203,8 @@ impl Dashboard {
     /// a runtime, the first page view starts it. The task ends when the router is dropped.
     pub fn into_router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
         let Self { locks, allows_release, hosts, end } = self;
-        let (live, survey, queues) = (Live::default(), LastSurvey::default(), Queues::default());
+        let (live, survey) = (Live::default(), LastSurvey::default());
+        let queues = Queues::new(MAX_QUEUES);
         let history = History::default();
         history.begin(&locks);
         let board =

@@ -43,10 +43,17 @@ const MAX_TEXT: usize = 512;
 
 /// The last survey's result, the held or awaited locks, which requests share until it is too old.
 /// Only one survey runs at a time; other requests wait for its result.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LastSurvey {
     last: Arc<Mutex<Option<Arc<Overview>>>>,
     queues: Arc<Queues>,
+}
+
+impl Default for LastSurvey {
+    fn default() -> Self {
+        // More than a survey finds, so that its locks do not replace each other.
+        Self { last: Arc::default(), queues: Arc::new(Queues::new(2 * MOST_LOCKS)) }
+    }
 }
 
 /// The number by which the page sorts locks, highest first.

@@ -13,16 +13,26 @@ const FORGOTTEN: Duration = Duration::from_secs(30);
 
 /// The observed turns of each queue, by lock name and first position shown. A turn is a change of
 /// the first waiter. The rate of turns is used to estimate how long waiters still have to wait.
-#[derive(Debug, Default)]
-pub(super) struct Queues(Mutex<HashMap<(String, u32), Turns>>);
+#[derive(Debug)]
+pub(super) struct Queues {
+    seen: Mutex<HashMap<(String, u32), Turns>>,
+    /// The maximum number of entries in `seen`. A further entry replaces the entry whose queue has
+    /// not been observed for longest.
+    most: usize,
+}
 
 impl Queues {
+    /// Returns an empty record for at most `most` queues, or parts of queues.
+    pub(super) fn new(most: usize) -> Self {
+        Self { seen: Mutex::default(), most }
+    }
+
     /// Records a queue's waiters from position `from` on, as observed now. Returns the average
     /// duration of a turn, a change of the first waiter. Returns `None` before the second turn,
     /// because the first was observed only in part.
     pub(super) fn note(&self, name: &str, from: u32, waiters: &[Participant]) -> Option<Duration> {
         let now = Instant::now();
-        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let is_old = |turns: &Turns| now.duration_since(turns.seen) >= FORGOTTEN;
         let queue = (name.to_owned(), from);
         if waiters.is_empty() || queues.get(&queue).is_some_and(is_old) {
@@ -33,6 +43,11 @@ impl Queues {
         }
         if !queues.contains_key(&queue) {
             queues.retain(|_, turns| !is_old(turns));
+            if queues.len() >= self.most {
+                let oldest = queues.iter().min_by_key(|(_, turns)| turns.seen);
+                let oldest = oldest.map(|(queue, _)| queue.clone());
+                oldest.and_then(|queue| queues.remove(&queue));
+            }
         }
         let turns = queues.entry(queue).or_insert_with(|| Turns::new(now));
         turns.note(waiters.iter().map(|waiter| waiter.member.clone()).collect(), now);
@@ -84,6 +99,28 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_is_bounded_and_the_queue_seen_last_is_kept() {
+        let locks = lockcore::Locks::in_memory();
+        let _guard = locks.lock("key").await.expect("free");
+        let mut waiting = Box::pin(locks.lock("key"));
+        let mut waiters = Vec::new();
+        while waiters.is_empty() {
+            assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+            waiters = locks.inspect("key").await.expect("in memory").waiters;
+        }
+        let queues = Queues::new(3);
+        for from in 0..100 {
+            queues.note("key", from, &waiters);
+            tokio::time::advance(Duration::from_millis(1)).await;
+            queues.note("watched", 0, &waiters);
+        }
+        let seen = queues.seen.lock().expect("no panic");
+        let mut kept: Vec<_> = seen.keys().map(|(name, from)| (name.as_str(), *from)).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, [("key", 98), ("key", 99), ("watched", 0)]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_is_as_long_as_those_that_were_seen_and_one_alone_tells_nothing() {
