@@ -101,6 +101,11 @@ pub struct Readme;
 #[doc = include_str!("../../docs/ten-minutes.md")]
 pub struct TenMinutes;
 
+/// The deployment examples, which have to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/deploy.md")]
+pub struct Deploy;
+
 /// The examples of the recipes, which have to compile.
 #[cfg(doctest)]
 pub mod recipes {
