@@ -1,6 +1,7 @@
 //! A Redis Cluster of real servers: the server of each lock, moving slots, failing primaries, and
 //! refusals.
 
+mod addresses;
 mod common;
 mod failover;
 mod frozen;

@@ -222,28 +222,20 @@ impl Shared {
                 return;
             }
         };
-        // A server may be reported with another address than before.
-        let is_known = |shard: &Shard, primary: &Primary| {
-            let is_at_place =
-                || shard.address() == primary.place || shard.commands.borrow().is_up();
-            shard.id == primary.id && is_at_place()
-        };
         let mut opening = FuturesUnordered::new();
-        for primary in primaries.clone() {
-            let open = self.slots().open().find(|shard| is_known(shard, &primary)).cloned();
-            match open {
-                Some(shard) => self.take_in(&shard, &primary),
-                None => opening.push(self.open(primary)),
+        for primary in &primaries {
+            match self.shard_of(primary) {
+                Some(shard) => self.take_in(&shard, primary),
+                None => opening.push(self.open(primary.clone())),
             }
         }
-        let is_primary = |shard: &Shard| primaries.iter().any(|primary| is_known(shard, primary));
-        self.notify_moved(is_primary);
+        self.notify_moved(&primaries);
         while let Some(opened) = opening.next().await {
             match opened {
                 Ok((shard, primary)) => {
                     debug!(at = %shard.place, "connected to a Cluster primary");
                     self.take_in(&shard, &primary);
-                    self.notify_moved(is_primary);
+                    self.notify_moved(&primaries);
                 }
                 Err(error) => warn!(%error, "a Cluster primary cannot be used"),
             }
@@ -254,9 +246,20 @@ impl Shared {
         }
     }
 
+    /// Returns the open shard for this primary; `None` if one has to be opened.
+    fn shard_of(&self, primary: &Primary) -> Option<Arc<Shard>> {
+        // Only the newest: two older ones, at two addresses that the servers report in turn, would
+        // take the slots from each other for ever.
+        let newest = self.slots().open().find(|shard| shard.id == primary.id).cloned();
+        newest.filter(|shard| shard.is_still_at(&primary.place))
+    }
+
     /// Notifies the core of moved slots. Also fails the pending requests to replaced primaries at
     /// once, because a replaced primary may be frozen and never reply.
-    fn notify_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
+    fn notify_moved(&self, primaries: &[Primary]) {
+        let shards: Vec<_> =
+            primaries.iter().filter_map(|primary| self.shard_of(primary)).collect();
+        let is_primary = |shard: &Shard| shards.iter().any(|of| std::ptr::eq(&**of, shard));
         let replaced = self.slots().replaced(is_primary, Instant::now());
         for shard in replaced {
             shard.store.server.link.give_up("another server serves the slots");

@@ -52,6 +52,16 @@ impl Shard {
         Address { host, port }
     }
 
+    /// Returns true if this shard still leads to its primary, which is reported at `place` now.
+    ///
+    /// Servers may report several addresses of a primary: a connection that is up leads to it, but
+    /// only if it has always led to the same server. Otherwise another server may have the address
+    /// by now, such as a replica after a restart of both, or a server of another Cluster.
+    pub(super) fn is_still_at(&self, place: &Address) -> bool {
+        let is_first_server = || self.commands.borrow().is_up() && self.store.servers() == 0;
+        self.address() == *place || is_first_server()
+    }
+
     /// Returns true if the server responds, as far as the last requests show.
     pub(super) fn answers(&self) -> bool {
         // A separate statement, because the task that changes the state holds a mutex that the next
@@ -117,8 +127,10 @@ impl Slots {
         self.owners.get(usize::from(slot))?.as_ref()
     }
 
+    /// Returns the open shards, the newest first: an older shard with the same primary or address
+    /// was replaced.
     pub(super) fn open(&self) -> impl Iterator<Item = &Arc<Shard>> {
-        self.open.iter().map(|open| &open.shard)
+        self.open.iter().rev().map(|open| &open.shard)
     }
 
     /// Returns the shards that serve at least one slot.

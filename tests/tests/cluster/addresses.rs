@@ -1,0 +1,111 @@
+//! Primaries whose announced address changes, or leads to another server.
+
+use lock_tests::{Clustered, CommandStats, Front, RedisOptions, eventually};
+use lockcore::Locks;
+use redis::cmd;
+
+use crate::common::{LONG, SOON, connect, held, release, soon};
+
+/// Announces the fronts as the addresses of the servers. Returns once all primaries report them.
+async fn announce<const N: usize>(clustered: &Clustered, fronts: [(usize, &Front); N]) {
+    let mut announced = Vec::new();
+    for (number, front) in fronts {
+        let mut redis = clustered.raw(number).await;
+        let port = front.address().port().to_string();
+        redis.configure("cluster-announce-port", &port).await;
+        let id: String = redis.ask(cmd("CLUSTER").arg("MYID")).await;
+        announced.push(format!("{id} {}@", front.address()));
+    }
+    for primary in 0..3 {
+        let mut redis = clustered.raw(primary).await;
+        eventually("the addresses are known", SOON, async || {
+            let nodes: String = redis.ask(cmd("CLUSTER").arg("NODES")).await;
+            announced.iter().all(|announced| nodes.contains(announced))
+        })
+        .await;
+    }
+}
+
+/// Waits until the node has queried the topology several times, and acted on it.
+async fn several_refreshes(clustered: &Clustered) {
+    let queries = async || {
+        let mut queries = 0;
+        for primary in 0..3 {
+            let stats = CommandStats::read(&mut clustered.raw(primary).await).await;
+            queries += stats.calls("cluster|slots");
+        }
+        queries
+    };
+    let before = queries().await;
+    eventually("the topology is queried", SOON, async || queries().await >= before + 4).await;
+}
+
+/// Returns the beginnings of the names of the channels on which the node listens at a server: the
+/// Cluster ids of the servers that it takes the server for.
+async fn taken_for(clustered: &Clustered, number: usize, locks: &Locks) -> Vec<String> {
+    let pattern = format!("lockcore:grants:*:{}", locks.node());
+    let mut redis = clustered.raw(number).await;
+    let heard: Vec<String> = redis.ask(cmd("PUBSUB").arg("CHANNELS").arg(&pattern)).await;
+    let id = |channel: &String| channel.split(':').nth(2).map(str::to_owned);
+    heard.iter().filter_map(id).collect()
+}
+
+#[tokio::test]
+async fn a_connected_primary_that_announces_another_address_is_not_opened_again() {
+    let mut clustered = Clustered::steady().await;
+    let locks = connect(&clustered).await;
+    let front = Front::start(clustered.server(0).address()).await;
+    announce(&clustered, [(0, &front)]).await;
+    several_refreshes(&clustered).await;
+    let shown = locks.status().servers;
+    assert_eq!(shown.len(), 3, "{shown:?}");
+    release(held(&locks, &clustered.key_of(0, 0)).await).await;
+}
+
+#[tokio::test]
+async fn a_primary_is_followed_to_its_new_address_although_a_replica_has_the_former() {
+    let mut clustered = Clustered::start(RedisOptions::default(), true, LONG).await;
+    let [primary, replica] = [0, 3].map(|number| clustered.server(number).address());
+    let [first, second] = [Front::start(primary).await, Front::start(replica).await];
+    announce(&clustered, [(0, &first), (3, &second)]).await;
+    let locks = connect(&clustered).await;
+    let guard = held(&locks, &clustered.key_of(0, 0)).await;
+    first.leads_to(replica);
+    second.leads_to(primary);
+    first.cut();
+    announce(&clustered, [(0, &second), (3, &first)]).await;
+    let other = clustered.key_of(0, 1);
+    eventually("the primary is followed", SOON, async || locks.try_lock(&other).await.is_ok())
+        .await;
+    release(guard).await;
+    // The shard at the former address is kept for a while, and no other is opened.
+    several_refreshes(&clustered).await;
+    let shown = locks.status().servers;
+    assert_eq!(shown.len(), 4, "{shown:?}");
+}
+
+// A process that listens by the name of another primary is not counted by the scripts of others.
+#[tokio::test]
+async fn two_primaries_that_exchange_their_addresses_are_told_apart() {
+    let mut clustered = Clustered::steady().await;
+    let servers = [0, 1].map(|number| clustered.server(number).address());
+    let [first, second] = [Front::start(servers[0]).await, Front::start(servers[1]).await];
+    announce(&clustered, [(0, &first), (1, &second)]).await;
+    let locks = connect(&clustered).await;
+    let mut names = Vec::new();
+    for number in [0, 1] {
+        names.extend(taken_for(&clustered, number, &locks).await);
+    }
+    first.leads_to(servers[1]);
+    second.leads_to(servers[0]);
+    first.cut();
+    second.cut();
+    announce(&clustered, [(0, &second), (1, &first)]).await;
+    for (number, name) in names.iter().enumerate() {
+        eventually("the primary is told apart", SOON, async || {
+            taken_for(&clustered, number, &locks).await.contains(name)
+        })
+        .await;
+        release(held(&locks, &clustered.key_of(number, 0)).await).await;
+    }
+}
