@@ -1,10 +1,15 @@
-//! Primaries whose announced address changes, or leads to another server.
+//! Primaries whose announced address changes, leads to another server, or cannot be reached.
+
+use std::time::Duration;
 
 use lock_tests::{Clustered, CommandStats, Front, RedisOptions, eventually};
 use lockcore::Locks;
 use redis::cmd;
 
 use crate::common::{LONG, SOON, connect, held, release, soon};
+
+/// When a silent primary is considered dead.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// Announces the fronts as the addresses of the servers. Returns once all primaries report them.
 async fn announce<const N: usize>(clustered: &Clustered, fronts: [(usize, &Front); N]) {
@@ -108,4 +113,23 @@ async fn two_primaries_that_exchange_their_addresses_are_told_apart() {
         .await;
         release(held(&locks, &clustered.key_of(number, 0)).await).await;
     }
+}
+
+#[tokio::test]
+async fn a_failover_is_followed_while_another_new_primary_cannot_be_reached() {
+    let mut clustered = Clustered::start(RedisOptions::default(), true, SILENT).await;
+    let builder = Locks::builder().connect_timeout(SOON);
+    let locks = soon("a connection", builder.connect(clustered.url())).await.expect("accepted");
+    // Accepts connections, and answers nothing.
+    let silent = Front::start(clustered.server(3).address()).await;
+    silent.costs(LONG);
+    announce(&clustered, [(3, &silent)]).await;
+    clustered.fail_over(0).await;
+    clustered.promoted(0).await;
+    eventually("it is being connected to", SOON, async || silent.in_line() > 0).await;
+    clustered.server(1).kill();
+    clustered.promoted(1).await;
+    let key = clustered.key_of(1, 0);
+    eventually("the failover is followed", SOON / 3, async || locks.try_lock(&key).await.is_ok())
+        .await;
 }

@@ -11,14 +11,16 @@
 //! - A shard that lost its slots stays open for a while, because its last grants still arrive as
 //!   messages.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use client::topology::{self, Address, Primary, Source};
 use client::{ConnectAttempt, Connector};
-use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use proto::layout::QUEUE;
 use proto::{Link, LockName};
 use redis::{ConnectionAddr, ConnectionInfo};
@@ -213,37 +215,15 @@ impl Shared {
         Err(refused)
     }
 
-    /// Queries the topology, opens shards for new primaries, and closes replaced shards.
-    async fn refresh(self: &Arc<Self>, turn: usize) {
-        let primaries = match self.query_primaries(turn).await {
-            Ok(primaries) => primaries,
-            Err(error) => {
-                debug!(%error, "no server returned the topology");
-                return;
-            }
-        };
-        let mut opening = FuturesUnordered::new();
-        for primary in &primaries {
-            match self.shard_of(primary) {
-                Some(shard) => self.take_in(&shard, primary),
-                None => opening.push(self.open(primary.clone())),
-            }
-        }
-        self.notify_moved(&primaries);
-        while let Some(opened) = opening.next().await {
-            match opened {
-                Ok((shard, primary)) => {
-                    debug!(at = %shard.place, "connected to a Cluster primary");
-                    self.take_in(&shard, &primary);
-                    self.notify_moved(&primaries);
-                }
-                Err(error) => warn!(%error, "a Cluster primary cannot be used"),
-            }
-        }
-        let retired = self.slots().retire(Instant::now().checked_sub(RETIRED));
-        for shard in retired {
-            shard.store.close();
-        }
+    /// Waits until the topology is due to be queried, and queries it. `None` if no server returned
+    /// it.
+    async fn next_topology(&self, turn: usize) -> Option<Vec<Primary>> {
+        tokio::time::sleep(LEAST).await;
+        let are_well = self.slots().serving().all(|shard| shard.answers());
+        let pause = if are_well { REFRESH_PERIOD } else { FAULT_REFRESH_PERIOD };
+        let _ = tokio::time::timeout(pause, self.outdated.notified()).await;
+        let queried = self.query_primaries(turn).await;
+        queried.inspect_err(|error| debug!(%error, "no server returned the topology")).ok()
     }
 
     /// Returns the open shard for this primary; `None` if one has to be opened.
@@ -278,15 +258,94 @@ impl Shared {
     }
 }
 
+/// The last topology, and the shards that are being opened for it.
+struct TopologyRefresh {
+    shared: Arc<Shared>,
+    primaries: Vec<Primary>,
+    /// Kept from one topology to the next: a primary that cannot be reached would delay it by the
+    /// connection timeout.
+    opening: FuturesUnordered<BoxFuture<'static, (Target, Opened)>>,
+    /// The primaries in `opening`.
+    targets: Vec<Target>,
+}
+
+/// A primary's id and address.
+type Target = (String, Address);
+type Opened = Result<(Arc<Shard>, Primary), LockError>;
+
+impl TopologyRefresh {
+    /// Moves the slots, opens shards for new primaries, and closes replaced shards.
+    fn update(&mut self, primaries: Vec<Primary>) {
+        for primary in &primaries {
+            match self.shared.shard_of(primary) {
+                Some(shard) => self.shared.take_in(&shard, primary),
+                None => self.open(primary.clone()),
+            }
+        }
+        self.primaries = primaries;
+        self.shared.notify_moved(&self.primaries);
+        let retired = self.shared.slots().retire(Instant::now().checked_sub(RETIRED));
+        for shard in retired {
+            shard.store.close();
+        }
+    }
+
+    /// Begins to open a shard, unless it is being opened already.
+    fn open(&mut self, primary: Primary) {
+        let target = (primary.id.clone(), primary.place.clone());
+        if self.targets.contains(&target) {
+            return;
+        }
+        self.targets.push(target.clone());
+        let shared = Arc::clone(&self.shared);
+        self.opening.push(async move { (target, shared.open(primary).await) }.boxed());
+    }
+
+    /// Takes in a shard that was opened for this topology or an earlier one.
+    fn opened(&mut self, target: &Target, opened: Opened) {
+        self.targets.retain(|other| other != target);
+        let shard = match opened {
+            Ok((shard, _)) => shard,
+            Err(error) => {
+                warn!(%error, "a Cluster primary cannot be used");
+                return;
+            }
+        };
+        let primary = self.primaries.iter().find(|primary| primary.id == shard.id);
+        // By now it may be no primary any more, or be open at another address.
+        match primary.filter(|primary| self.shared.shard_of(primary).is_none()) {
+            Some(primary) => {
+                debug!(at = %shard.place, "connected to a Cluster primary");
+                self.shared.take_in(&shard, primary);
+                self.shared.notify_moved(&self.primaries);
+            }
+            None => shard.store.close(),
+        }
+    }
+}
+
 /// Refreshes the topology until the store is closed.
 pub(super) async fn refresh_topology(shared: Arc<Shared>) {
+    let mut refresh = TopologyRefresh {
+        shared: Arc::clone(&shared),
+        primaries: Vec::new(),
+        opening: FuturesUnordered::new(),
+        targets: Vec::new(),
+    };
     let work = async {
         for turn in 0.. {
-            let are_well = shared.slots().serving().all(|shard| shard.answers());
-            let pause = if are_well { REFRESH_PERIOD } else { FAULT_REFRESH_PERIOD };
-            let _ = tokio::time::timeout(pause, shared.outdated.notified()).await;
-            shared.refresh(turn).await;
-            tokio::time::sleep(LEAST).await;
+            let mut next = pin!(shared.next_topology(turn));
+            let primaries = loop {
+                tokio::select! {
+                    primaries = &mut next => break primaries,
+                    Some((target, opened)) = refresh.opening.next() => {
+                        refresh.opened(&target, opened);
+                    }
+                }
+            };
+            if let Some(primaries) = primaries {
+                refresh.update(primaries);
+            }
         }
     };
     tokio::select! {
