@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use lockcore::LockGuard;
 use pin_project::pin_project;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
@@ -13,7 +12,7 @@ use crate::hold::handle::LockHandle;
 use crate::hold::registry::HoldRegistry;
 
 /// A future that completes when any of the watched locks is lost. A lock that is released first no
-/// longer counts.
+/// longer counts. A loss that has completed one such future counts for all others, too.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Loss {
@@ -33,10 +32,11 @@ struct Watch {
 }
 
 impl Loss {
-    /// Watches the locks of these handles, except for locks that are already released.
+    /// Watches the locks of these handles, except for locks that were released before any loss
+    /// stopped work.
     pub(crate) fn new(handles: impl Iterator<Item = LockHandle>) -> Self {
         let mut watches = handles.filter_map(|handle| {
-            let lost = handle.held().with_guard(LockGuard::lost_owned).ok()?;
+            let lost = handle.held().lost()?;
             Some(Watch { handle, lost })
         });
         Self { first: watches.next(), rest: watches.map(Box::pin).collect() }
@@ -69,9 +69,9 @@ impl Future for Watch {
         ready!(this.lost.poll(cx));
         // After the handler has released the lock, other guards may keep it and then lose it. That
         // does not concern this request, which continues.
-        match this.handle.held().is_released() {
-            true => Poll::Pending,
-            false => Poll::Ready(()),
+        match this.handle.held().stops_work() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockcore::{Demand, FencingToken, LockGuard, LockKey, Locks};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::config::OnLost;
 use crate::hold::guard::Granted;
@@ -35,11 +35,13 @@ pub(crate) struct HoldRecord {
 #[derive(Debug)]
 enum RecordState {
     /// The lock is held. `keepers` counts the owners that keep it held: the layer, and each
-    /// detached task. The guard is released with the last keeper.
-    Held { guard: LockGuard, keepers: usize },
-    /// The lock was released. Contains the time until which it was certainly held, as the guard
-    /// reported at the release.
-    Released(Instant),
+    /// detached task. The guard is released with the last keeper. `has_stopped` is true if the lock
+    /// was lost, and this has stopped work.
+    Held { guard: LockGuard, keepers: usize, has_stopped: bool },
+    /// The lock was released. `deadline` is the time until which it was certainly held, as the
+    /// guard reported at the release. `has_stopped` is true if it was lost before the release, and
+    /// this has stopped work.
+    Released { deadline: Instant, has_stopped: bool },
 }
 
 impl HoldRecord {
@@ -51,7 +53,7 @@ impl HoldRecord {
     ) -> Self {
         let (token, waited, position) = (guard.fencing_token(), guard.waited(), guard.position());
         let locks = locks.clone();
-        let state = Mutex::new(RecordState::Held { guard, keepers: 1 });
+        let state = Mutex::new(RecordState::Held { guard, keepers: 1, has_stopped: false });
         let KeyDemand { key, demand } = want;
         Self { layer, number, key, demand, token, waited, position, on_lost, locks, state }
     }
@@ -67,7 +69,7 @@ impl HoldRecord {
     pub(crate) fn with_guard<T>(&self, read: impl FnOnce(&LockGuard) -> T) -> Result<T, Instant> {
         match &*self.state() {
             RecordState::Held { guard, .. } => Ok(read(guard)),
-            RecordState::Released(deadline) => Err(*deadline),
+            RecordState::Released { deadline, .. } => Err(*deadline),
         }
     }
 
@@ -78,12 +80,44 @@ impl HoldRecord {
     /// Returns true if the lock becomes free when the layer releases it: there is no other guard,
     /// and no detached work keeps it.
     pub(crate) fn ends_with_its_layer(&self) -> bool {
-        matches!(&*self.state(), RecordState::Held { guard, keepers: 1 } if guard.hold_count() == 1)
+        let state = self.state();
+        matches!(&*state, RecordState::Held { guard, keepers: 1, .. } if guard.hold_count() == 1)
     }
 
-    /// Returns true if the lock was lost. A released lock is not lost.
+    /// Returns true if the lock was lost. A released lock is not lost, unless the loss had stopped
+    /// work before the release.
     pub(crate) fn is_lost(&self) -> bool {
-        self.with_guard(LockGuard::is_lost).unwrap_or(false)
+        match &*self.state() {
+            RecordState::Held { guard, .. } => guard.is_lost(),
+            RecordState::Released { has_stopped, .. } => *has_stopped,
+        }
+    }
+
+    /// Decides whether work stops, now that this lock is reported as lost: returns false if the
+    /// handler has released the lock before. The decision is final, so that the layer and detached
+    /// work make the same one, even if the lock is released in between.
+    pub(crate) fn stops_work(&self) -> bool {
+        match &mut *self.state() {
+            RecordState::Held { has_stopped, .. } => {
+                *has_stopped = true;
+                true
+            }
+            RecordState::Released { has_stopped, .. } => *has_stopped,
+        }
+    }
+
+    /// Returns a future that completes when the lock is lost; `None` for a released lock that is
+    /// not [lost](Self::is_lost).
+    pub(crate) fn lost(&self) -> Option<WaitForCancellationFutureOwned> {
+        match &*self.state() {
+            RecordState::Held { guard, .. } => Some(guard.lost_owned()),
+            RecordState::Released { has_stopped: true, .. } => {
+                let lost = CancellationToken::new();
+                lost.cancel();
+                Some(lost.cancelled_owned())
+            }
+            RecordState::Released { has_stopped: false, .. } => None,
+        }
     }
 
     /// Returns a token that is cancelled when the lock is lost; `None` if the lock was released.
@@ -104,8 +138,10 @@ impl HoldRecord {
     /// `Lost` if the lock was lost or released.
     pub(crate) fn add_keeper(&self) -> Result<(), LockError> {
         match &mut *self.state() {
-            RecordState::Held { guard, keepers } if !guard.is_lost() => *keepers += 1,
-            RecordState::Held { .. } | RecordState::Released(_) => return Err(LockError::lost()),
+            RecordState::Held { guard, keepers, .. } if !guard.is_lost() => *keepers += 1,
+            RecordState::Held { .. } | RecordState::Released { .. } => {
+                return Err(LockError::lost());
+            }
         }
         Ok(())
     }
@@ -138,13 +174,15 @@ impl HoldRecord {
 
 impl RecordState {
     fn release(&mut self) -> Option<LockGuard> {
-        let deadline = match self {
-            Self::Held { guard, .. } => guard.deadline(),
-            Self::Released(_) => return None,
+        let released = match *self {
+            Self::Held { ref guard, has_stopped, .. } => {
+                Self::Released { deadline: guard.deadline(), has_stopped }
+            }
+            Self::Released { .. } => return None,
         };
-        match std::mem::replace(self, Self::Released(deadline)) {
+        match std::mem::replace(self, released) {
             Self::Held { guard, .. } => Some(guard),
-            Self::Released(_) => None,
+            Self::Released { .. } => None,
         }
     }
 }

@@ -16,7 +16,8 @@
 //!
 //! **A released lock stays in the registry until a later lock enters**, because handles look up
 //! earlier locks. So a request that acquires and releases one lock after the other keeps at most
-//! two entries: the first and the last.
+//! two entries: the first and the last. But a lock whose loss has stopped work stays, so that the
+//! layer stops, too.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
@@ -46,8 +47,8 @@ pub(crate) type Location = Option<Arc<HoldRecord>>;
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// All locks after the first, in the order of acquisition. Released locks are removed when
-    /// another lock is added.
+    /// All locks after the first, in the order of acquisition. When another lock is added, released
+    /// locks are removed, except for those whose loss has stopped work.
     later: Vec<Arc<HoldRecord>>,
     /// The number of layers that have registered for the request so far. The latest layer has this
     /// number.
@@ -145,7 +146,7 @@ impl HoldRegistry {
         inner.acquired += 1;
         let held = HoldRecord::new((layer, inner.acquired), granted, &config.locks, config.on_lost);
         let held = Arc::new(self.first.set(held).err()?);
-        inner.later.retain(|held| !held.is_released());
+        inner.later.retain(|held| !held.is_released() || held.is_lost());
         inner.later.push(Arc::clone(&held));
         Some(held)
     }
@@ -212,5 +213,37 @@ impl HoldRegistry {
 impl RegistryState {
     fn scope(&mut self, layer: usize) -> Option<&mut LayerScope> {
         self.scopes.iter_mut().find(|scope| scope.layer == layer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use lockcore::{Demand, LockKey, Locks};
+
+    use super::*;
+    use crate::hold::handle::LockHandle;
+    use crate::hold::loss::Loss;
+    use crate::key::KeyDemand;
+
+    #[tokio::test]
+    async fn a_lock_whose_loss_has_stopped_work_counts_although_it_is_released_and_another_enters()
+    {
+        let locks = Locks::in_memory();
+        let config = Config::new(locks.clone());
+        let holds = Arc::new(HoldRegistry::default());
+        let layer = holds.open_scope();
+        let add = async |name: &str| {
+            let key = LockKey::new(name).expect("a name");
+            let want = KeyDemand { key, demand: Demand::EXCLUSIVE };
+            let guard = locks.lock(name).await.expect("granted");
+            LockHandle::new(&holds, holds.add(layer, Granted { want, guard }, &config))
+        };
+        add("first").await;
+        let lost = add("lost").await;
+        assert!(lost.held().stops_work());
+        drop(lost.held().release());
+        add("last").await;
+        assert!(Loss::of_layer(&holds, layer).now_or_never().is_some());
     }
 }

@@ -2,17 +2,25 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::poll;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use lock_tests::http::{Client, Keeper, Pieces, gate, get, piece, serve, streamed, text};
+use lock_tests::http::{AnyBody, Client, Keeper, Pieces, gate, get, piece, serve, streamed, text};
 use lock_tests::{LIMIT, free, queued};
 use lock_tower::http::RequestBody;
-use lock_tower::{ByPath, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle, OnLost};
+use lock_tower::{
+    ByPath, Cause, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle, OnLost,
+};
 use lockcore::Locks;
-use tokio::sync::mpsc;
-use tower::{ServiceBuilder, service_fn};
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::block_in_place;
+use tower::util::MapFutureLayer;
+use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 
 async fn start(locks: &Locks, on_lost: OnLost) -> (SocketAddr, Keeper) {
     let (gate, keeper) = gate();
@@ -133,6 +141,75 @@ async fn the_graceful_shutdown_waits_for_a_detached_section() {
     keeper.let_one_on();
     assert_eq!(shutdown.await.unwrap().holds, 0, "nothing was taken away from anybody");
     assert!(keeper.has_finished());
+}
+
+/// Sends the handle of a handler's lock when the handler is dropped.
+struct Dropped(LockHandle, mpsc::UnboundedSender<LockHandle>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.1.send(self.0.clone()).unwrap();
+    }
+}
+
+/// Sends a request to a handler that never responds, directly and not over a socket. When the layer
+/// has polled the handler for the first time, the lock is lost, and then released once the handler
+/// is stopped. Meanwhile the layer is not polled, and that first poll has ended if `is_watched`.
+/// Returns the response's status.
+async fn lose_and_release(is_watched: bool) -> u16 {
+    let locks = Locks::in_memory();
+    let (dropped, stopped) = mpsc::unbounded_channel::<LockHandle>();
+    let stopped = Arc::new(Mutex::new(stopped));
+    let held = locks.clone();
+    let lose = move || {
+        let (held, stopped) = (held.clone(), Arc::clone(&stopped));
+        async move {
+            held.force_release("/a").await.unwrap();
+            let lock = stopped.lock().await.recv().await.unwrap();
+            assert_eq!(lock.release().await.unwrap_err().cause(), Cause::Lost);
+        }
+    };
+    let lose_first = lose.clone();
+    let first_poll = MapFutureLayer::new(move |handler| {
+        let lose = lose_first();
+        async move {
+            let mut handler = pin!(handler);
+            assert!(poll!(&mut handler).is_pending());
+            if !is_watched {
+                block_in_place(|| Handle::current().block_on(lose));
+            }
+            handler.await
+        }
+    });
+    let service = ServiceBuilder::new()
+        .layer(HttpLockLayer::new(locks.clone(), ByPath::new()))
+        .layer(first_poll)
+        .layer(DetachLayer::new())
+        .service(service_fn(move |request: Request<RequestBody<AnyBody>>| {
+            let lock = request.extensions().get::<LockHandle>().unwrap().clone();
+            let dropped = Dropped(lock, dropped.clone());
+            async move {
+                let _dropped = dropped;
+                std::future::pending::<Result<Response<AnyBody>, Infallible>>().await
+            }
+        }));
+    let mut response = pin!(service.oneshot(Request::get("/a").body(text("")).unwrap()));
+    if is_watched {
+        while !is_held(&locks, "/a").await {
+            assert!(poll!(&mut response).is_pending());
+        }
+        assert!(poll!(&mut response).is_pending());
+        lose().await;
+    }
+    tokio::time::timeout(LIMIT, response).await.expect("a response").unwrap().status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_that_a_loss_has_stopped_is_answered_although_its_lock_is_released_afterwards() {
+    for is_watched in [true, false] {
+        let status = tokio::time::timeout(2 * LIMIT, lose_and_release(is_watched)).await;
+        assert_eq!(status, Ok(500), "watched: {is_watched}");
+    }
 }
 
 /// Starts a server that runs `handler` behind two lock layers, and passes it the handle of the last
