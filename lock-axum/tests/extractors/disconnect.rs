@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{MatchedPath, State};
 use axum::routing::get as on_get;
-use lock_axum::{LockScopeLayer, Locked, Locks};
+use axum::{Extension, Router};
+use lock_axum::{Cause, DetachLayer, Keys, LockScopeLayer, Locked, Locks, RequestLocks, lock_by};
 use lock_tests::http::{Client, Gate, Keeper, gate};
 use lock_tests::{free, is_held, queued};
+use tokio::sync::mpsc;
 
 use crate::support::{ByOrder, serve};
 
@@ -106,6 +107,77 @@ async fn what_is_detached_finishes_with_all_its_locks() {
         free(&locks, "order:7").await;
         free(&locks, &route).await;
     }
+}
+
+/// Starts a server whose detached handlers hold the lock `first`, and wait without a limit for the
+/// order's lock. The layer for that lock is inside the detached part if `is_inside`.
+async fn start_detached(locks: &Locks, is_inside: bool) -> (SocketAddr, Keeper) {
+    let (gate, keeper) = gate();
+    let scope = || LockScopeLayer::new(locks.clone()).wait_forever();
+    let handler = match is_inside {
+        true => on_get(plain).layer(scope()),
+        false => on_get(plain),
+    };
+    let handler = handler.layer(DetachLayer::new());
+    let handler = handler.route_layer(lock_by(|_: MatchedPath| "first"));
+    let app = Router::new().route("/{id}", handler).layer(scope()).with_state(gate);
+    (serve(app).await, keeper)
+}
+
+#[tokio::test]
+async fn what_is_detached_ends_with_its_client_while_it_waits_for_another_lock_of_its_layer() {
+    let locks = Locks::in_memory();
+    let (address, mut keeper) = start_detached(&locks, false).await;
+    let _guard = locks.lock("order:7").await.unwrap();
+    let gone = Client::send(address, "GET /7", "").await;
+    queued(&locks, "order:7", 1).await;
+    assert!(is_held(&locks, "first").await);
+    drop(gone);
+    queued(&locks, "order:7", 0).await;
+    free(&locks, "first").await;
+    assert!(keeper.is_alone(), "its handler never ran");
+}
+
+#[tokio::test]
+async fn what_is_detached_acquires_locks_after_its_client_has_gone_from_a_layer_of_its_own() {
+    let locks = Locks::in_memory();
+    let (address, mut keeper) = start_detached(&locks, true).await;
+    let guard = locks.lock("order:7").await.unwrap();
+    let gone = Client::send(address, "GET /7", "").await;
+    queued(&locks, "order:7", 1).await;
+    drop(gone);
+    tokio::time::sleep(Duration::from_millis(100)).await; // the server notices meanwhile
+    assert!(is_held(&locks, "first").await);
+    drop(guard);
+    keeper.entered().await;
+    keeper.let_one_on();
+    keeper.finished().await;
+    free(&locks, "first").await;
+}
+
+#[tokio::test]
+async fn what_is_detached_is_told_why_it_acquires_no_more_locks_after_its_client_has_gone() {
+    let locks = Locks::in_memory();
+    let (gate, mut keeper) = gate();
+    let (sender, mut errors) = mpsc::unbounded_channel();
+    let handler = async move |order: Locked<ByOrder>,
+                              Extension(of_request): Extension<RequestLocks>| {
+        let detached = async move {
+            gate.pass().await;
+            sender.send(of_request.lock(Keys::one("more")).await.unwrap_err()).unwrap();
+        };
+        order.detach(detached).await.unwrap();
+    };
+    let scope = LockScopeLayer::new(locks.clone());
+    let address = serve(Router::new().route("/{id}", on_get(handler)).layer(scope)).await;
+    let gone = Client::send(address, "GET /7", "").await;
+    keeper.entered().await;
+    drop(gone);
+    tokio::time::sleep(Duration::from_millis(100)).await; // the server notices meanwhile
+    keeper.let_one_on();
+    let error = errors.recv().await.unwrap();
+    assert_eq!(error.cause(), Cause::Misconfigured);
+    assert!(error.to_string().contains("the client has disconnected"), "{error}");
 }
 
 #[tokio::test]

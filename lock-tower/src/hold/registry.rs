@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 
 use lockcore::LockGuard;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::hold::guard::Granted;
@@ -72,6 +73,8 @@ struct LayerScope {
     waker: Option<Waker>,
     /// True if a lock was added that the layer's future does not watch yet.
     is_unwatched: bool,
+    /// Cancelled when the scope closes, to end the waits for its locks; `None` until a wait.
+    closed: Option<CancellationToken>,
 }
 
 impl HoldRegistry {
@@ -87,19 +90,29 @@ impl HoldRegistry {
     /// [`close_scope`](Self::close_scope). Returns the layer's number.
     pub(crate) fn open_scope(&self) -> usize {
         let layer = self.add_layer();
-        let scope = LayerScope { layer, log: None, waker: None, is_unwatched: false };
+        let scope = LayerScope { layer, log: None, waker: None, is_unwatched: false, closed: None };
         self.lock().scopes.push(scope);
         layer
     }
 
-    /// Closes the scope of this layer, so that no more locks can be acquired for it. Returns the
-    /// scope's log; `None` if no lock was requested, or if the scope is not open.
+    /// Closes the scope of this layer: no more locks can be acquired for it, and waits end. Returns
+    /// the scope's log; `None` if no lock was requested, or if the scope is not open.
     pub(crate) fn close_scope(&self, layer: usize) -> Option<RequestLog> {
         let mut inner = self.lock();
         let at = inner.scopes.iter().position(|scope| scope.layer == layer)?;
         let scope = inner.scopes.swap_remove(at);
         drop(inner);
+        scope.closed.iter().for_each(CancellationToken::cancel);
         scope.log
+    }
+
+    /// Completes when this layer's scope closes; at once if it is closed.
+    pub(crate) async fn closed(&self, layer: usize) {
+        let closed =
+            self.lock().scope(layer).map(|scope| scope.closed.get_or_insert_default().clone());
+        if let Some(closed) = closed {
+            closed.cancelled().await;
+        }
     }
 
     /// Calls `write` with the log of this layer's scope, which is created if necessary. Returns

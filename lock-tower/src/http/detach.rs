@@ -26,7 +26,10 @@ use crate::inner::inner;
 ///
 /// The handler can still release the lock early. Its [`LockHandle`](crate::LockHandle) remains
 /// valid after a client disconnect. This layer does not keep locks that are acquired further
-/// inside: for these use [`RequestLocks::detach`](crate::RequestLocks::detach).
+/// inside: for these use [`RequestLocks::detach`](crate::RequestLocks::detach). A
+/// [`LockScopeLayer`](crate::LockScopeLayer) outside this layer ends with a disconnect: a handler
+/// that waits for one of its locks, or requests one later, then gets an error, and may stop half
+/// way. For a handler that needs such a lock, add another `LockScopeLayer` inside this layer.
 ///
 /// A handler panic propagates to the server. If the client has disconnected, the response is
 /// dropped.

@@ -95,7 +95,10 @@ impl RequestLocks {
     ///
     /// # Errors
     /// The errors with which the layer refuses a request: see [`Cause`](crate::Cause).
-    /// [`Misconfigured`](crate::Cause::Misconfigured) if the method is called after the response.
+    /// [`Misconfigured`](crate::Cause::Misconfigured) after the response, or after a client
+    /// disconnect, because the layer is then gone. [Detached](Self::detach) work sees this: acquire
+    /// the lock before the work is detached, or from the [`Locks`](lockcore::Locks). In a
+    /// [`DetachLayer`](crate::DetachLayer), add a [`LockScopeLayer`](crate::LockScopeLayer) inside.
     ///
     /// # Panics
     /// Panics outside a tokio runtime with timers.
@@ -104,7 +107,12 @@ impl RequestLocks {
     /// Dropping the future leaves the queue, and releases the locks acquired so far.
     pub async fn lock(&self, keys: Keys) -> Result<Vec<LockHandle>, LockError> {
         let Scope { config, holds, layer, .. } = &*self.scope;
-        let acquired = self.acquire(keys).await?;
+        let acquired = tokio::select! {
+            biased;
+            acquired = self.acquire(keys) => acquired?,
+            // The layer could no longer hold the locks.
+            () = holds.closed(*layer) => return Err(self.refused(too_late())),
+        };
         let locations =
             holds.add_all(*layer, acquired, config).ok_or_else(|| self.refused(too_late()))?;
         Ok(locations.into_iter().map(|location| LockHandle::new(holds, location)).collect())
@@ -115,7 +123,8 @@ impl RequestLocks {
     /// is not shared, because only the caller knows when it ends: a second call waits for it.
     ///
     /// # Errors
-    /// The errors of [`lock`](Self::lock).
+    /// The errors of [`lock`](Self::lock). But a wait that has begun goes on after the response and
+    /// after a client disconnect, because the layer does not hold these locks.
     ///
     /// # Panics
     /// Panics outside a tokio runtime with timers.
@@ -128,7 +137,8 @@ impl RequestLocks {
     }
 
     /// Runs `future` to completion even if the client disconnects, in a separate task, under all
-    /// locks of the request. Like [`LockHandle::detach`].
+    /// locks of the request. Like [`LockHandle::detach`]. After a disconnect, `future` can acquire
+    /// no more locks with [`lock`](Self::lock).
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if a lock was lost. If it was lost before the call,
@@ -240,7 +250,11 @@ pub(crate) fn holds(extensions: &Extensions) -> Option<&Arc<HoldRegistry>> {
 }
 
 fn too_late() -> LockError {
-    LockError::misuse("A lock was requested after the response.")
+    LockError::misuse(
+        "A LockScopeLayer was asked for a lock that it cannot hold: the response is already made, or \
+         the client has disconnected while the work was detached. Acquire the lock before the work \
+         is detached, add a LockScopeLayer inside the DetachLayer, or acquire it from the `Locks`.",
+    )
 }
 
 impl fmt::Debug for RequestLocks {
