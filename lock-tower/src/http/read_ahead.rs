@@ -146,7 +146,8 @@ pub(crate) struct ReadAhead<B: Body> {
     /// True if the last piece exceeded the layer's total. Then nothing more is read ahead until the
     /// handler has read a piece.
     is_full: bool,
-    /// The timer for [`GRACE`]; `None` until the body exceeds the memory bounds.
+    /// The timer for [`GRACE`]; `None` until the body exceeds the memory bounds. Each wait has its
+    /// own.
     grace: Option<Pin<Box<Sleep>>>,
 }
 
@@ -200,6 +201,11 @@ impl<B: Body> ReadAhead<B> {
         Poll::Ready(refusal)
     }
 
+    /// Ends reading ahead after a wait. A later wait has its own [`GRACE`].
+    pub(crate) fn end_wait(&mut self) {
+        self.grace = None;
+    }
+
     /// Returns the next frame for the handler: first the pieces that were read ahead, then frames
     /// directly from the body.
     pub(crate) fn poll_frame(
@@ -209,6 +215,7 @@ impl<B: Body> ReadAhead<B> {
         if let Some(piece) = self.pieces.pop_front() {
             self.set_used(self.used - piece.cost());
             self.is_full = false;
+            self.grace = None; // the body takes less memory now
             return Poll::Ready(Some(match piece {
                 Piece::Data(data) => Ok(Frame::data(data.into())),
                 Piece::Trailers(trailers) => Ok(Frame::trailers(trailers)),

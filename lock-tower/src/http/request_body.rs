@@ -149,6 +149,7 @@ where
     }
 
     fn leave(&self) {
+        self.lock().body.end_wait();
         self.wake_all();
     }
 }

@@ -2,21 +2,24 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{poll, stream};
 use http::{HeaderMap, HeaderName, Request, Response, Version};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, StreamBody};
-use lock_tests::http::{Multiplexed, serve_http2, streamed, text};
+use lock_tests::http::{AnyBody, Multiplexed, serve_http2, streamed, text};
 use lock_tests::{LIMIT, Leash, queued};
-use lock_tower::{ByPath, HttpLockLayer};
+use lock_tower::http::RequestBody;
+use lock_tower::{ByPath, Cause, HttpLockLayer, Keys, LockScopeLayer, RequestLocks};
 use lockcore::Locks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
+use tokio::time::Instant;
+use tower::{BoxError, Layer as _, Service as _, ServiceExt as _, service_fn};
 
 const CHILD: &str = "LOCK_TOWER_TEST_READ_AHEAD";
 const ITSELF: &str = "read_ahead::what_is_read_ahead_takes_as_much_memory_as_is_counted";
@@ -28,12 +31,82 @@ async fn start(locks: &Locks, total: usize) -> SocketAddr {
     serve_http2(layer.layer(service_fn(drain))).await
 }
 
-async fn drain<B>(request: Request<B>) -> Result<Response<lock_tests::http::AnyBody>, BoxError>
+async fn drain<B>(request: Request<B>) -> Result<Response<AnyBody>, BoxError>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     let body = request.into_body().collect().await.map_err(Into::into)?.to_bytes();
     Ok(Response::new(text(body.len().to_string())))
+}
+
+/// How long a request whose body exceeds the bounds may still wait: `GRACE` in the sources.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Sends `pieces` of 2 kB to a handler whose waits may read 1 kB ahead, over HTTP/2. The body does
+/// not end.
+async fn scoped<F, R>(locks: &Locks, pieces: usize, handler: F) -> R
+where
+    F: AsyncFnOnce(RequestLocks, RequestBody<AnyBody>) -> R,
+{
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let (pieces_of, body) = streamed();
+    for _ in 0..pieces {
+        pieces_of.send(Ok(Frame::data(Bytes::from(vec![b'x'; 2 * KB])))).unwrap();
+    }
+    let mut sender = Some(sender);
+    let layer = LockScopeLayer::new(locks.clone()).read_ahead(KB);
+    let mut service = layer.layer(service_fn(move |request: Request<_>| {
+        sender.take().unwrap().send(request).ok().unwrap();
+        std::future::pending::<Result<Response<AnyBody>, BoxError>>()
+    }));
+    let request = Request::post("/").version(Version::HTTP_2).body(body).unwrap();
+    let _response = service.call(request);
+    let request = receiver.await.unwrap();
+    let handled = handler(RequestLocks::of(request.extensions()).unwrap(), request.into_body());
+    let handled = handled.await;
+    drop(pieces_of);
+    handled
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_wait_has_its_own_time_to_be_granted_a_lock_before_a_large_body_is_refused() {
+    let locks = Locks::in_memory();
+    let held = locks.lock("a").await.unwrap();
+    scoped(&locks, 1, async |of_request, _body| {
+        let mut first = pin!(of_request.lock(Keys::one("a")));
+        assert!(poll!(&mut first).is_pending()); // the body exceeds the bound from now on
+        drop(held);
+        first.await.unwrap();
+        tokio::time::sleep(2 * GRACE).await;
+        let busy = locks.lock("b").await.unwrap();
+        let mut second = pin!(of_request.lock(Keys::one("b")));
+        assert!(poll!(&mut second).is_pending());
+        drop(busy);
+        second.await.unwrap();
+
+        let _busy = locks.lock("c").await.unwrap();
+        let began = Instant::now();
+        let refused = of_request.lock(Keys::one("c")).await.unwrap_err();
+        assert_eq!((refused.cause(), began.elapsed().as_millis() / 10), (Cause::BodyLimit, 10));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_the_handler_reads_during_the_wait_has_its_time_anew() {
+    let locks = Locks::in_memory();
+    let _held = locks.lock("a").await.unwrap();
+    scoped(&locks, 3, async |of_request, mut body| {
+        let mut wait = pin!(of_request.lock(Keys::one("a")));
+        let began = Instant::now();
+        for _ in 0..2 {
+            assert!(tokio::time::timeout(GRACE * 3 / 4, &mut wait).await.is_err());
+            body.frame().await.unwrap().unwrap();
+        }
+        assert_eq!(wait.await.unwrap_err().cause(), Cause::BodyLimit);
+        assert_eq!(began.elapsed().as_millis() / 10, 25);
+    })
+    .await;
 }
 
 /// A server in a separate process, in which requests to `/a` wait for their lock.
