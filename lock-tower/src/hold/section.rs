@@ -40,6 +40,11 @@ pub(crate) trait Work {
 
     /// Polls the work until the next intermediate result, or until the final result.
     fn poll_step(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollStep<Self>;
+
+    /// Returns false if nothing has been done yet that could have effects.
+    fn has_begun(&self) -> bool {
+        true
+    }
 }
 
 type WorkStep<W> = Step<<W as Work>::More, Result<<W as Work>::Output, <W as Work>::Error>>;
@@ -136,12 +141,14 @@ impl<W: Work> Section<W> {
         loop {
             let this = self.as_mut().project();
             match this.state.project() {
-                SectionProjection::Running { work, layer_holds } => {
+                SectionProjection::Running { mut work, layer_holds } => {
                     let layer_holds = layer_holds.as_mut().expect("there until the work has ended");
-                    let result = match ready!(poll_work(work, layer_holds, this.loss, cx)) {
+                    let step = ready!(poll_work(work.as_mut(), layer_holds, this.loss, cx));
+                    let result = match step {
                         Some(Step::More(more)) => return Poll::Ready(Step::More(more)),
                         Some(Step::End(result)) => result.map_err(Failure::Inner),
-                        None => Err(Failure::Refused(LockError::lost())),
+                        None if work.has_begun() => Err(Failure::Refused(LockError::lost())),
+                        None => Err(Failure::Refused(LockError::lost_before())),
                     };
                     if let Some(end) = self.as_mut().end(result) {
                         return Poll::Ready(Step::End(end));

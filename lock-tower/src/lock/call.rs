@@ -56,4 +56,9 @@ impl<S: Service<Req>, Req> Work for ServiceCall<S, Req> {
             CallProjection::Readying { .. } => unreachable!("the service has been called"),
         }
     }
+
+    /// Returns true if the service has been called. Making it ready has no effects.
+    fn has_begun(&self) -> bool {
+        matches!(self, Self::Running(_))
+    }
 }

@@ -96,8 +96,9 @@ pub enum Cause {
     /// The lock store is unavailable or unusable (read-only, full, or access denied), or this
     /// process is shutting down.
     Unavailable,
-    /// A lock of the request was lost. Either the request was still waiting for another lock, and
-    /// the handler did not begin; or the handler was running, and the effects are unknown.
+    /// A lock of the request was lost. Either the request was still waiting for another lock or for
+    /// the inner service, and the handler did not begin; or the handler was running, and the effects
+    /// are unknown.
     Lost,
     /// The request lacks a required key, or the key cannot name a lock.
     BadKey,
@@ -134,8 +135,8 @@ impl LockError {
         Self::of(Reason::Lost { has_begun: true })
     }
 
-    /// Creates the error for a lock that was lost while the request waited for another lock, so
-    /// that the handler did not begin.
+    /// Creates the error for a lock that was lost while the request waited for another lock or for
+    /// the inner service, so that the handler did not begin.
     pub(crate) fn lost_before() -> Self {
         Self::of(Reason::Lost { has_begun: false })
     }

@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use lock_tests::http::{Answer, Client, gate, get, serve, text};
-use lock_tests::queued;
+use lock_tests::http::{Answer, AnyBody, Client, gate, get, serve, text};
+use lock_tests::{LIMIT, eventually, is_held, queued};
 use lock_tower::{ByHeader, ByPath, HttpLockLayer};
 use lockcore::{LockErrorKind, Locks, MemoryStore};
-use tower::{Layer as _, service_fn};
+use tower::{Layer as _, ServiceExt as _, service_fn};
 
 async fn start<K>(layer: HttpLockLayer<K>) -> SocketAddr
 where
@@ -40,6 +41,20 @@ async fn a_request_with_the_lock_is_served() {
     let answer = answer.await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "served"));
     assert_eq!(answer.header("content-length"), Some("6"));
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_before_the_inner_service_is_ready_is_503() {
+    let locks = Locks::in_memory();
+    let (inner, mut handle) = tower_test::mock::pair::<Request<_>, Response<AnyBody>>();
+    handle.allow(0);
+    let service = HttpLockLayer::new(locks.clone(), ByPath::new()).layer(inner);
+    let request = Request::get("/secret").body(text("")).unwrap();
+    let answer = tokio::spawn(service.oneshot(request));
+    eventually("the lock is held", LIMIT, async || is_held(&locks, "/secret").await).await;
+    locks.force_release("/secret").await.unwrap();
+    assert_eq!(answer.await.unwrap().unwrap().status(), 503);
+    assert!(handle.next_request().now_or_never().flatten().is_none(), "the handler was called");
 }
 
 #[tokio::test]
