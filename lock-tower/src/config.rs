@@ -184,7 +184,8 @@ macro_rules! fail_open {
         /// down, or no response arrived within the [request
         /// timeout](lockcore::LocksBuilder::request_timeout). Off by default, because requests with
         /// the same key overlap during an outage. Each request served without the lock is logged at
-        /// `warn`, and the handler finds no [`LockHandle`](crate::LockHandle).
+        /// `warn`, and the handler finds no [`LockHandle`](crate::LockHandle), not even an outer
+        /// layer's.
         ///
         /// The first requests in an outage, including queued requests, are served after the
         /// [`store_wait`](Self::store_wait). Once the store has been unavailable for this time,

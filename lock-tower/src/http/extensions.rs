@@ -14,6 +14,11 @@ use crate::lock::carry::CarryHandle;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InExtensions;
 
+/// The registry of the request's locks, in place of the handle that [`InExtensions`] removes under
+/// `fail_open`. Inner layers still share these locks, and keep them for detached work.
+#[derive(Debug, Clone)]
+pub(crate) struct OuterHolds(pub(crate) Arc<HoldRegistry>);
+
 impl<B> CarryHandle<Request<B>> for InExtensions {
     fn outer(&self, request: &Request<B>) -> Option<LockHandle> {
         request.extensions().get().cloned()
@@ -21,6 +26,13 @@ impl<B> CarryHandle<Request<B>> for InExtensions {
 
     fn carry(&self, request: &mut Request<B>, handle: LockHandle) {
         request.extensions_mut().insert(handle);
+    }
+
+    fn unlocked(&self, request: &mut Request<B>) {
+        let extensions = request.extensions_mut();
+        if let Some(outer) = extensions.remove::<LockHandle>() {
+            extensions.insert(OuterHolds(Arc::clone(outer.request())));
+        }
     }
 
     fn holds(&self, request: &Request<B>) -> Option<Arc<HoldRegistry>> {

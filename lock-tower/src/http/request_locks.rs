@@ -19,6 +19,7 @@ use crate::hold::layer_holds::LayerHolds;
 use crate::hold::registry::HoldRegistry;
 use crate::http::caller::Caller;
 use crate::http::connection::Connection;
+use crate::http::extensions::OuterHolds;
 use crate::http::request_body::PollAhead;
 use crate::http::response_options::ResponseOptions;
 use crate::key::Keys;
@@ -246,7 +247,8 @@ impl Scope {
 /// made one.
 pub(crate) fn holds(extensions: &Extensions) -> Option<&Arc<HoldRegistry>> {
     let of_scope = extensions.get::<RequestLocks>().map(|locks| &locks.scope.holds);
-    of_scope.or_else(|| extensions.get().map(LockHandle::request))
+    let of_handle = || extensions.get().map(LockHandle::request);
+    of_scope.or_else(of_handle).or_else(|| extensions.get().map(|OuterHolds(holds)| holds))
 }
 
 fn too_late() -> LockError {

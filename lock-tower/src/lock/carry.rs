@@ -19,6 +19,16 @@ pub trait CarryHandle<Req> {
     /// Stores the handle of the acquired lock in the request.
     fn carry(&self, request: &mut Req, handle: LockHandle);
 
+    /// Called instead of [`carry`](Self::carry) for a request that [`fail_open`] serves without its
+    /// lock. [`InExtensions`](crate::http::InExtensions) removes the handle that an outer layer has
+    /// stored, so that the inner service does not take it for this lock's. By default nothing is
+    /// done.
+    ///
+    /// [`fail_open`]: crate::LockLayer::fail_open
+    fn unlocked(&self, request: &mut Req) {
+        let _ = request;
+    }
+
     /// Returns the registry of the locks that the request has acquired; `None` if it has no handle.
     #[doc(hidden)]
     fn holds(&self, request: &Req) -> Option<Arc<HoldRegistry>> {

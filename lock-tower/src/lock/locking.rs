@@ -180,6 +180,9 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
                         }
                         Err(error) if acquire.config().fail_open && error.is_outage() => {
                             layer_holds.log().unlocked(&error);
+                            if let Some((_, request)) = &mut caller {
+                                this.carry.unlocked(request);
+                            }
                         }
                         Err(error) => {
                             this.state.set(LockingState::Ended(None));

@@ -3,16 +3,19 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
-use lock_tests::http::{Answer, get, serve, text};
+use lock_tests::http::{Answer, AnyBody, get, serve, text};
 use lock_tests::{Connections, Disk, Flow, Proxy, Raw, RedisServer, lock_key, queued};
+use lock_tower::http::RequestBody;
 use lock_tower::{ByHeader, HttpLockLayer, LockHandle};
-use lockcore::Locks;
+use lockcore::{LockErrorKind, Locks, MemoryStore};
 use redis::cmd;
 use tokio::time::Instant;
-use tower::{Layer as _, service_fn};
+use tower::{Layer as _, ServiceBuilder, ServiceExt as _, service_fn};
 
 const WAIT: Duration = Duration::from_millis(300);
 
@@ -29,6 +32,32 @@ async fn serve_with(layer: HttpLockLayer<ByHeader>) -> SocketAddr {
         Ok::<_, Infallible>(Response::new(text(if is_locked { "locked" } else { "unlocked" })))
     })))
     .await
+}
+
+#[tokio::test]
+async fn a_request_served_without_its_lock_has_no_handle_of_an_outer_layer_but_has_the_outer_lock()
+{
+    let store = MemoryStore::new();
+    let away = Locks::builder().on_memory(&store).unwrap();
+    store.refuse(Some(LockErrorKind::Unavailable));
+    let locks = Locks::in_memory();
+    let outer = HttpLockLayer::new(locks.clone(), |_: &Request<_>| "outer");
+    let within = HttpLockLayer::new(locks, |_: &Request<_>| "outer").wait(Duration::ZERO);
+    let handles = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&handles);
+    let service = ServiceBuilder::new()
+        .layer(outer)
+        .layer(HttpLockLayer::new(away, |_: &Request<_>| "inner").fail_open(true).wait(WAIT))
+        .map_request(move |request: Request<RequestBody<RequestBody<AnyBody>>>| {
+            let handle = request.extensions().get::<LockHandle>();
+            counted.fetch_add(usize::from(handle.is_some()), Ordering::Relaxed);
+            request
+        })
+        .layer(within)
+        .service(service_fn(async |_: Request<_>| Ok::<_, Infallible>(Response::new(text("")))));
+    let response = service.oneshot(Request::get("/").body(text("")).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 200, "the outer layer's lock is shared");
+    assert_eq!(handles.load(Ordering::Relaxed), 0);
 }
 
 async fn ask(address: SocketAddr, order: &str) -> Answer {
