@@ -10,6 +10,9 @@ use lock_tower::{ByPath, ExtractKey, KeyError, Keys};
 /// Without this, a layer in a nested router would see only the rest of the path: both `/orders/42`
 /// and `/users/42` would be `/42`.
 ///
+/// Not for routes with a wildcard, such as `/files/{*path}`, where `/a/b` and `/a%2Fb` are the same
+/// parameter but two keys. Use [`lock_by`](crate::lock_by) with the parameter there.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{FromRef, FromRequestParts, MatchedPath, OriginalUri, Path, State};
 use axum::routing::any;
+use axum::{Extension, Router};
 use http::request::Parts;
 use lock_axum::{
     ByMatchedPath, HttpLockLayer, Keys, LockHandle, LockScopeLayer, Lockable, Locked, Locks,
-    by_path,
+    by_path, lock_by,
 };
 use lock_tests::http::gate;
 use lock_tests::{LIMIT, free};
@@ -47,6 +47,27 @@ async fn the_parameters_of_a_route_have_one_name_for_all_spellings() {
         assert_eq!(ask(&app, get(path)).await.body, "order:42", "{path}");
     }
     assert_eq!(ask(&app, get("/halls/3/A%2F7")).await.body, "seat:3:A/7");
+}
+
+#[tokio::test]
+async fn the_parameter_of_a_wildcard_route_has_two_paths_and_one_name_only_by_the_parameter() {
+    let handler = async |Path(path): Path<String>, Extension(lock): Extension<LockHandle>| {
+        format!("{path} under {}", lock.key())
+    };
+    let by_parameter = lock_by(|Path(path): Path<String>| format!("file:{path}"));
+    let by_text = HttpLockLayer::new(Locks::in_memory(), by_path());
+    let app = scoped(
+        Router::new()
+            .route("/files/{*path}", any(handler).layer(by_parameter))
+            .route("/texts/{*path}", any(handler).layer(by_text)),
+    );
+    for path in ["a/b", "a%2Fb", "a%2fb"] {
+        let answer = ask(&app, get(&format!("/files/{path}"))).await;
+        assert_eq!(answer.body, "a/b under file:a/b", "{path}");
+    }
+    // The documented exception of `ByPath`.
+    assert_eq!(ask(&app, get("/texts/a/b")).await.body, "a/b under /texts/a/b");
+    assert_eq!(ask(&app, get("/texts/a%2fb")).await.body, "a/b under /texts/a%2Fb");
 }
 
 #[tokio::test]

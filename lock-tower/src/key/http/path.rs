@@ -22,6 +22,10 @@ use crate::key::{ExtractKey, KeyError, Keys};
 ///   names, decimals (`1.0` and `1.00`), dates, parameters after a `;`. If a handler parses such a
 ///   part, make the key from the parsed value: with a closure, or with `lock_by` or
 ///   `Locked<Path<_>>` of lock-axum.
+/// - **Routes with a wildcard**, such as axum's `/files/{*path}`, match encoded slashes as well as
+///   plain ones, and decode both: `/files/a/b` and `/files/a%2Fb` give the handler the same
+///   parameter, but are two keys. A client could choose, so make the key from the parameter, as
+///   above.
 ///
 /// A router that strips a path prefix shows inner layers only the rest of the path, so two nested
 /// routers would share the key `/42`. Set where the whole path is found, with
