@@ -686,7 +686,7 @@ impl<P: Mirror> Core<P> {
         self.subscription = subscription;
         if self.commands.is_up() {
             // The server behind the new connection may have lost all data.
-            self.renew_all = Some((0, now));
+            self.renew_all_since(now);
             self.recent_releases.reconnected();
         }
         let is_up = self.is_up();
@@ -704,7 +704,7 @@ impl<P: Mirror> Core<P> {
             self.check_lines();
             // A force-release may be among the missed messages, so all leases requested so far are
             // in doubt.
-            self.doubted_before = now + Duration::from_micros(1);
+            self.doubt(now + Duration::from_micros(1));
         }
     }
 

@@ -46,9 +46,22 @@ impl<P: Mirror> Core<P> {
         let here = self.now.since(last.sent);
         let ahead = there.saturating_sub(here);
         if ahead > lease::margin(here) {
-            self.doubted_before = request.sent;
-            self.renew_all = Some((0, request.sent));
+            self.doubt(request.sent);
+            self.renew_all_since(request.sent);
             self.push(Effect::Observe(Note::ServerAhead { ahead }));
         }
+    }
+
+    /// Doubts all leases requested before `before`. An earlier doubt may reach further: responses
+    /// arrive in any order.
+    pub(super) fn doubt(&mut self, before: Moment) {
+        self.doubted_before = self.doubted_before.max(before);
+    }
+
+    /// Begins to renew all holds with leases requested before `since`, or before the time of a
+    /// renewal under way if that is later.
+    pub(super) fn renew_all_since(&mut self, since: Moment) {
+        let later = self.renew_all.map_or(since, |(_, before)| before.max(since));
+        self.renew_all = Some((0, later));
     }
 }

@@ -134,3 +134,24 @@ fn each_slot_of_a_cluster_has_a_clock_of_its_own() {
         assert_eq!(core.doubted_before, at(10_000), "at {now}");
     }
 }
+
+#[test]
+fn a_late_response_that_shows_the_server_ahead_takes_no_later_doubt_back() {
+    let mut core = core();
+    let (hold, _) = held(&mut core, at(5_500), "a");
+    let (_, request) = core.event(at(5_000)).begin(wish("a"), ()).expect("it is open");
+    core.event(at(6_000)).linked(Link::Up, Link::Up);
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
+    let answer = Answer::Acquired(Reply { now_us: Some(1_000_000_000), ..queued });
+    core.event(at(6_001)).replied(&request.expect("sent"), &answer);
+    assert_eq!(core.doubted_before, at(6_000) + Duration::from_micros(1));
+    let renewed = ticked(&mut core, at(6_002));
+    assert!(
+        renewed.iter().any(|request| request
+            .command
+            .renews()
+            .iter()
+            .any(|member| member.number() == hold)),
+        "{renewed:?}"
+    );
+}
