@@ -49,7 +49,8 @@ impl Attempt {
     }
 
     /// Returns true if an earlier attempt with this key began and left no response. Its work may
-    /// have been done.
+    /// have been done. This stays true for later attempts, until a response is stored or the record
+    /// expires: an attempt that [did nothing](crate::Meaning::NothingDone) does not change it.
     pub fn is_again(&self) -> bool {
         self.is_again
     }

@@ -78,6 +78,7 @@
 //! | 2xx, 3xx, 400, 402, 404, 410, 422 | contains the response | receives it, with `Idempotency-Replayed: true` |
 //! | as above, but larger than [`keep_limit`](IdempotencyLayer::keep_limit), not complete [in time](IdempotencyLayer::collect_within), an event stream, an upgrade, compressed, or the body fails | contains only the status | is refused: 409 `idempotency-answer-not-kept` |
 //! | 401, 403, 429, 503 and the like: nothing was done | is removed | runs the handler |
+//! | the same, if an earlier attempt left no response | stays without an outcome | runs the handler [again](Attempt::is_again) |
 //! | 408, 500, 502, 504 and the like: the work may have been done | stays without an outcome | runs the handler [again](Attempt::is_again), or [is refused](IdempotencyLayer::remember_starts) |
 //! | none: the process died, a panic, a service error, `max_run` | stays without an outcome | the same |
 //!

@@ -9,8 +9,12 @@ pub enum Meaning {
     /// The work was done, or refused for good. The response is stored, and sent to every later
     /// request with the key.
     Done,
-    /// Nothing was done. The response is not stored, and the next request with the key runs the
-    /// handler like a first request.
+    /// Nothing was done by this attempt. The response is not stored, and the next request with the
+    /// key runs the handler like a first request.
+    ///
+    /// If an earlier attempt left no response ([`Attempt::is_again`](crate::Attempt::is_again)),
+    /// that attempt may have done the work. Then the next request is handled as after
+    /// [`Unknown`](Self::Unknown).
     NothingDone,
     /// It is unknown whether anything was done. The response is not stored. The next request with
     /// the key runs the handler [again](crate::Attempt::is_again), or [is

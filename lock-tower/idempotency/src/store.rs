@@ -61,7 +61,8 @@ pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
     fn finish<'a>(&'a self, key: &'a RecordKey, finish: &'a Finish) -> StoreFuture<'a, Finished>;
 
     /// Removes the record if it has this token and no outcome. The layer calls this after a request
-    /// that did nothing, so that the next request with the key starts anew.
+    /// that did nothing, so that the next request with the key starts anew. It does not call this
+    /// if an earlier request left the record without an outcome.
     ///
     /// # Errors
     /// The store is unavailable. The record may have been removed.

@@ -93,7 +93,7 @@ impl<S> Work<S> {
         let request = Request::from_parts(parts, ReadBody::whole(body));
         let handling = async { inner.ready().await?.call(request).await };
         match timeout_at(latest, handling).await {
-            Ok(Ok(response)) => Ok(keyed.record_outcome(response, latest, guard).await),
+            Ok(Ok(response)) => Ok(keyed.record_outcome(response, is_again, latest, guard).await),
             Ok(Err(error)) => {
                 observe::ended(End::NoAnswer);
                 Err(error)
@@ -153,11 +153,12 @@ impl Keyed {
         }
     }
 
-    /// Stores the handler's response if the work was done, removes the record if nothing was done,
-    /// leaves the record unchanged if this is unknown, and returns the response to send.
+    /// Stores the handler's response if the work was done, removes the record if no attempt did
+    /// anything, leaves the record unchanged if this is unknown, and returns the response to send.
     async fn record_outcome<R>(
         &self,
         response: Response<R>,
+        is_again: bool,
         latest: Instant,
         guard: LockGuard,
     ) -> Response<AnswerBody<R>>
@@ -175,7 +176,15 @@ impl Keyed {
                 let (outcome, response) = self.config.collect.collect(response, latest).await;
                 self.finish(outcome, response, guard).await
             }
-            Meaning::NothingDone => self.end(response.map(AnswerBody::open), &guard).await,
+            Meaning::NothingDone => {
+                // An earlier attempt without a response may have done the work. Its record must
+                // stay: without it, the next attempt would run like a first one.
+                if !is_again {
+                    self.end(&guard).await;
+                }
+                observe::ended(End::NothingDone);
+                response.map(AnswerBody::open)
+            }
             // The record stays without an outcome, as the start has written it.
             Meaning::Unknown => {
                 observe::ended(End::Unknown);
@@ -184,19 +193,13 @@ impl Keyed {
         }
     }
 
-    /// Removes the record, because the handler did nothing, and returns `response`. The response is
-    /// sent even if the removal fails.
-    async fn end<R>(
-        &self,
-        response: Response<AnswerBody<R>>,
-        guard: &LockGuard,
-    ) -> Response<AnswerBody<R>> {
+    /// Removes the record, because the handler did nothing. A failure is logged: the response is
+    /// sent nevertheless.
+    async fn end(&self, guard: &LockGuard) {
         let Self { config, record, .. } = self;
         if let Err(error) = config.within(config.store.end(record, guard.fencing_token())).await {
             observe::not_ended(record, &error);
         }
-        observe::ended(End::NothingDone);
-        response
     }
 
     /// Stores the outcome, then returns `response`, or a refusal if the outcome was not stored and

@@ -1,14 +1,18 @@
 //! Attempts that began and left no response.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use http::{Response, StatusCode};
 use lock_idempotency::{
-    Decision, Fingerprint, IdempotencyLayer, RecordKey, ReplayStore as _, Scope, Start, Started,
+    Attempt, Decision, Fingerprint, IdempotencyLayer, RecordKey, ReplayStore as _, Scope, Start,
+    Started,
 };
+use lock_tests::http::{gate, text};
 use lockcore::{FencingToken, Locks};
 
-use crate::support::{Spy, counted, layer, payment, send};
+use crate::support::{Spy, counted, layer, payment, send, serve, settle, spawn};
 
 /// Writes the record that remains after a process has died in its handler, with this fencing token.
 async fn died(store: &Spy, token: u64) {
@@ -85,4 +89,60 @@ async fn a_hold_that_is_older_than_its_record_does_not_begin() {
     let (service, runs) = counted(&layer(&Locks::in_memory(), &store));
     assert_eq!(send(&service, payment("a1")).await.code(), "lock-lost");
     assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_did_nothing_does_not_hide_an_earlier_one_without_an_answer() {
+    let (store, asked) = (Spy::default(), Arc::new(AtomicUsize::new(0)));
+    died(&store, 1).await;
+    let count = Arc::clone(&asked);
+    let layer = layer(&Locks::in_memory(), &store).when_unanswered(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Decision::Run })
+    });
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let runs = Arc::clone(&seen);
+    let service = serve(&layer, move |request| {
+        let mut runs = runs.lock().unwrap();
+        runs.push(request.extensions().get::<Attempt>().unwrap().is_again());
+        let status = [503, 409, 200][runs.len() - 1];
+        async move { Response::builder().status(status).body(text("")).unwrap() }
+    });
+    for status in [503, 409, 200] {
+        assert_eq!(send(&service, payment("a1")).await.status, status);
+    }
+    assert_eq!(*seen.lock().unwrap(), [true; 3], "only the first attempt knows if it has paid");
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    assert!(send(&service, payment("a1")).await.is_replayed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_did_nothing_does_not_hide_an_earlier_one_that_still_runs() {
+    let locks = Locks::in_memory();
+    let (gate, mut keeper) = gate();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let runs = Arc::clone(&seen);
+    let service = serve(&layer(&locks, &Spy::default()), move |request| {
+        let mut runs = runs.lock().unwrap();
+        runs.push(request.extensions().get::<Attempt>().unwrap().is_again());
+        let (gate, run) = (gate.clone(), runs.len());
+        async move {
+            if run == 1 {
+                gate.pass().await;
+            }
+            // The second run finds the order locked by the first.
+            let status = if run == 2 { StatusCode::LOCKED } else { StatusCode::OK };
+            Response::builder().status(status).body(text("")).unwrap()
+        }
+    });
+    let first = spawn(&service, payment("a1"));
+    keeper.entered().await;
+    let key = format!("idempotency:{}", RecordKey::new(&Scope::new("ada"), "a1"));
+    assert!(locks.force_release(key).await.unwrap());
+    settle().await;
+    assert_eq!(send(&service, payment("a1")).await.status, 423);
+    keeper.let_one_on();
+    assert_eq!(first.await.unwrap().code(), "lock-lost", "a later attempt has begun");
+    assert_eq!(send(&service, payment("a1")).await.status, 200);
+    assert_eq!(*seen.lock().unwrap(), [false, true, true]);
 }
