@@ -261,7 +261,8 @@ impl IdempotencyLayer {
     /// Sets the maximum time from the lock's grant until the handler has responded and the body is
     /// collected; 5 min by default. A handler that has not responded by then is dropped, and the
     /// request is refused with 500. The effects are unknown, so the record stays [without a
-    /// response](Self::remember_starts).
+    /// response](Self::remember_starts). The time includes the decision of
+    /// [`when_unanswered`](Self::when_unanswered).
     pub fn max_run(mut self, max_run: Duration) -> Self {
         self.config.max_run = max_run;
         self
@@ -289,7 +290,8 @@ impl IdempotencyLayer {
     /// Calls `decides`, under the lock, for a request if an earlier attempt with its key began and
     /// left no response. The function can ask the payment provider whether it knows the key. The
     /// returned [`Decision`](crate::Decision) is to run the handler, to refuse the request, or to
-    /// send a given response.
+    /// send a given response. A future that has not decided within [`max_run`](Self::max_run) is
+    /// dropped, and the request is refused.
     ///
     /// ```
     /// # fn example(layer: lock_idempotency::IdempotencyLayer) -> lock_idempotency::IdempotencyLayer {

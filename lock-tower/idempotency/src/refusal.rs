@@ -84,7 +84,9 @@ pub enum Cause {
     /// The request body failed before its end, for example because the client disconnected.
     BodyFailed,
     /// An earlier attempt with the key began and left no response, and the layer refuses such
-    /// requests: see [`remember_starts`](crate::IdempotencyLayer::remember_starts).
+    /// requests: see [`remember_starts`](crate::IdempotencyLayer::remember_starts). Or the function
+    /// set by [`when_unanswered`](crate::IdempotencyLayer::when_unanswered) has refused this
+    /// request, or has not decided in time.
     OutcomeUnknown,
     /// An earlier request with the key did the work, but its response was too large, a stream or
     /// compressed, and so was not stored.

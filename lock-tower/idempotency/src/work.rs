@@ -76,7 +76,7 @@ impl<S> Work<S> {
     {
         let Self { mut inner, body, keyed } = self;
         let latest = later(keyed.config.max_run);
-        let is_again = match keyed.start(&parts, &guard).await {
+        let is_again = match keyed.start(&parts, latest, &guard).await {
             Next::Handler { is_again } => is_again,
             Next::Given(response) => {
                 let (outcome, response) = given(response);
@@ -106,8 +106,9 @@ impl<S> Work<S> {
 impl Keyed {
     /// Records in the store that the handler starts, and returns [`Next::Handler`], or
     /// [`Next::Given`] if the function set by `when_unanswered` has returned a response. Returns
-    /// [`Next::Answered`] if the record has a response or forbids the start, or if the store fails.
-    async fn start<R>(&self, parts: &Parts, guard: &LockGuard) -> Next<R> {
+    /// [`Next::Answered`] if the record has a response or forbids the start, if the store fails, or
+    /// if the function has not decided by `latest`.
+    async fn start<R>(&self, parts: &Parts, latest: Instant, guard: &LockGuard) -> Next<R> {
         let Self { config, record, .. } = self;
         let mut start = Start {
             fingerprint: self.fingerprint,
@@ -139,10 +140,11 @@ impl Keyed {
                         let error = StoreError::malformed("not handed over to the store yet");
                         return Next::Answered(config.failed(record, &error));
                     }
-                    match config.on_unanswered.decide(&found, parts, &self.key).await {
-                        Decision::Run => {}
-                        Decision::Answer(response) => given = Some(response),
-                        Decision::Refuse => {
+                    let deciding = config.on_unanswered.decide(&found, parts, &self.key);
+                    match timeout_at(latest, deciding).await {
+                        Ok(Decision::Run) => {}
+                        Ok(Decision::Answer(response)) => given = Some(response),
+                        Ok(Decision::Refuse) | Err(_) => {
                             return Next::Answered(config.refuse_keyed(Cause::OutcomeUnknown));
                         }
                     }

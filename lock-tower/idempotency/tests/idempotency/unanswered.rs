@@ -146,3 +146,19 @@ async fn an_attempt_that_did_nothing_does_not_hide_an_earlier_one_that_still_run
     assert_eq!(send(&service, payment("a1")).await.status, 200);
     assert_eq!(*seen.lock().unwrap(), [false, true, true]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_never_comes_ends_with_the_longest_run() {
+    let (locks, store) = (Locks::in_memory(), Spy::default());
+    died(&store, 1).await;
+    let layer = layer(&locks, &store).max_run(Duration::from_secs(3));
+    let layer = layer.when_unanswered(|_| Box::pin(std::future::pending()));
+    let (service, runs) = counted(&layer);
+    let began = tokio::time::Instant::now();
+    let sending = tokio::time::timeout(Duration::from_secs(60), send(&service, payment("a1")));
+    let got = sending.await.expect("the client has a response");
+    assert_eq!((got.status, got.code().as_str()), (409, "idempotency-outcome-unknown"));
+    assert_eq!(began.elapsed().as_secs(), 3);
+    settle().await;
+    assert_eq!((locks.status().holding, runs.load(Ordering::SeqCst)), (0, 0));
+}
