@@ -69,7 +69,7 @@ where
 
 /// Waits for the lock. Meanwhile looks up the record, at once and again whenever this process
 /// stores a response for it. Concurrent duplicates then receive the response together, and do not
-/// wait for each other's locks.
+/// wait for each other's locks. A lookup under way is waited for even if the lock is refused.
 async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
     let Keyed { config, record, .. } = keyed;
     let seat = config.board.join(*record);
@@ -89,12 +89,10 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
         let (turn, found) = tokio::select! {
             // Poll the acquire first, so that the position in line is requested first.
             biased;
-            turn = &mut acquire => match turn {
-                // The lookup was sent together with the acquire, so the reply is about to arrive.
-                // Wait for it: if a response is stored, the replay saves the round trip of `start`.
-                Turn::Granted(_) => (Some(turn), lookup.await),
-                _ => return turn,
-            },
+            // The lookup was sent together with the acquire, so the reply is about to arrive. Wait
+            // for it: a stored response is sent even if the lock is refused, and after a grant the
+            // replay saves the round trip of `start`.
+            turn = &mut acquire => (Some(turn), lookup.await),
             found = &mut lookup => (None, found),
         };
         match found {
@@ -104,6 +102,8 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
                 }
             }
             Ok(None) => {}
+            // A refusal by the lock says more: for example, that the lock is busy.
+            Err(_) if matches!(turn, Some(Turn::Refused(_))) => {}
             Err(error) => return Turn::Answered(config.failed(record, &error)),
         }
         if let Some(turn) = turn {

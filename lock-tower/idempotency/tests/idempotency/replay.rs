@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, SET_COOKIE};
 use http::{Method, Request, Response, StatusCode};
-use lock_idempotency::Attempt;
+use lock_idempotency::{Attempt, StoreError};
 use lock_tests::http::text;
 use lockcore::Locks;
 
@@ -84,6 +84,34 @@ async fn an_answer_that_is_there_is_sent_without_the_lock() {
     let _guard = locks.lock(format!("idempotency:{key}")).await.unwrap();
     assert!(send(&service, payment("a1")).await.is_replayed());
     assert_eq!((runs.load(Ordering::SeqCst), store.count("start")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_there_is_sent_although_the_lock_is_refused() {
+    let (locks, store) = (Locks::in_memory(), Spy::default());
+    let at_once = layer(&locks, &store).locking(|locks| locks.wait(Duration::ZERO));
+    let full = layer(&locks, &store).locking(|locks| locks.queue_limit(1));
+    send(&counted(&at_once).0, payment("a1")).await;
+    settle().await;
+    // As after the death of a process between the finish and the release; and another one waits.
+    let lock = |key: &str| {
+        let key = lock_idempotency::RecordKey::new(&lock_idempotency::Scope::new("ada"), key);
+        locks.lock(format!("idempotency:{key}"))
+    };
+    let _guards = [lock("a1").await.unwrap(), lock("a2").await.unwrap()];
+    let _waiters = ["a1", "a2"].map(|key| tokio::spawn(lock(key).into_future()));
+    settle().await;
+    for (layer, status) in [(at_once, 423), (full, 429)] {
+        let (service, _) = counted(&layer);
+        assert!(send(&service, payment("a1")).await.is_replayed(), "{status}");
+        let other = payment_of("ada", "a1", "900 cents");
+        assert_eq!(send(&service, other).await.code(), "idempotency-key-reused");
+        // Without a response, the lock's refusal stands, even if the store fails.
+        assert_eq!(send(&service, payment("a2")).await.status, status);
+        store.fail("look_up", Some(StoreError::unavailable("down")));
+        assert_eq!(send(&service, payment("a2")).await.status, status);
+        store.fail("look_up", None);
+    }
 }
 
 #[tokio::test(start_paused = true)]
