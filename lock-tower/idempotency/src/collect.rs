@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use tower::BoxError;
 
 use crate::frame::next_frame;
+use crate::later::later;
 use crate::record::answer::Answer;
 use crate::record::outcome::Outcome;
 use crate::response_body::{AnswerBody, End};
@@ -58,7 +59,7 @@ impl CollectBounds {
         let is_bounded = body.size_hint().upper().is_some_and(|upper| upper <= self.bytes as u64);
         let until = match is_bounded {
             true => latest,
-            false => latest.min(Instant::now() + self.within),
+            false => latest.min(later(self.within)),
         };
         let mut data = BytesMut::new();
         let mut trailers = None;

@@ -133,6 +133,7 @@ mod fingerprint;
 mod frame;
 mod future;
 mod key;
+mod later;
 mod layer;
 mod line;
 mod meaning;

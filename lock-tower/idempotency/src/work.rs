@@ -15,6 +15,7 @@ use tower::{BoxError, Service, ServiceExt as _};
 use crate::attempt::Attempt;
 use crate::config::Config;
 use crate::fingerprint::Fingerprint;
+use crate::later::later;
 use crate::meaning::Meaning;
 use crate::observe::{self, End};
 use crate::read::WholeBody;
@@ -251,11 +252,4 @@ fn given<R>(response: Response<Bytes>) -> (Outcome, Response<AnswerBody<R>>) {
     let (parts, body) = response.into_parts();
     let outcome = Outcome::kept(Answer::new(&parts, body.clone()));
     (outcome, Response::from_parts(parts, AnswerBody::whole(body)))
-}
-
-/// Returns the instant `time` from now, or a year from now if the clock cannot represent that
-/// instant.
-fn later(time: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(time).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 60 * 60))
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use lockcore::FencingToken;
 use tokio::time::Instant;
 
+use crate::later::later;
 use crate::record::Record;
 use crate::record::key::RecordKey;
 use crate::record::outcome::Outcome;
@@ -100,13 +101,6 @@ impl Records {
             self.remove(&key);
         }
     }
-}
-
-/// Returns the instant `expiry` from now, or a year from now if the clock cannot represent that
-/// instant.
-fn later(expiry: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(expiry).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 60 * 60))
 }
 
 /// Returns the number of bytes that an outcome adds to a record: the stored response's headers and

@@ -166,6 +166,19 @@ async fn a_body_without_a_size_is_collected_if_it_comes_soon() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_time_is_too_long() {
+    let layer = plain().collect_within(Duration::MAX).max_run(Duration::MAX);
+    let layer = layer.expiry(Duration::MAX).body_within(Duration::MAX).store_within(Duration::MAX);
+    let (service, _) = answering(&layer, || {
+        let (pieces, body) = streamed();
+        pieces.send(piece("paid")).unwrap();
+        Response::new(body)
+    });
+    assert_eq!(send(&service, payment("a1")).await.body, "paid");
+    assert!(send(&service, payment("a1")).await.is_replayed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_body_that_takes_longer_is_sent_as_it_comes() {
     let locks = Locks::in_memory();
     let sender = Arc::new(std::sync::Mutex::new(None));
