@@ -1,5 +1,6 @@
 //! `RedisReplays`: a store on Redis.
 
+mod asking;
 mod connect;
 mod fields;
 
@@ -10,8 +11,9 @@ use std::time::Duration;
 use deadpool::managed::{Manager, Object, Pool};
 use lockcore::FencingToken;
 use redis::aio::ConnectionLike;
-use redis::{Cmd, ErrorKind, RedisError, Script, ServerErrorKind, Value, cmd};
+use redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value, cmd};
 
+use self::asking::Asking;
 use self::connect::{Connect, PoolConnect};
 use crate::record::Record;
 use crate::record::key::RecordKey;
@@ -78,10 +80,12 @@ impl RedisReplays {
     /// Cluster or Sentinel. Redis keys of records begin with `idempotency:`.
     ///
     /// All operations share one connection, which the pool's manager opens without taking a pool
-    /// slot. After an error the next operation opens a new connection. An operation that fails on
-    /// an older connection is tried once more, because the server may have closed that connection
-    /// meanwhile. Only a start is not repeated, because the second run would not report that an
-    /// earlier attempt left no response.
+    /// slot. After an error the next operation opens a new connection. So it does after an
+    /// operation that was dropped, for example after
+    /// [`store_within`](crate::IdempotencyLayer::store_within), and has no reply 500 ms later. An
+    /// operation that fails on an older connection is tried once more, because the server may have
+    /// closed that connection meanwhile. Only a start is not repeated, because the second run would
+    /// not report that an earlier attempt left no response.
     pub fn new<M, W>(pool: Pool<M, W>) -> Self
     where
         M: Manager<Type: ConnectionLike + Clone + Send + 'static, Error: fmt::Display> + 'static,
@@ -106,43 +110,31 @@ impl RedisReplays {
         key: &RecordKey,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, StoreError> {
-        let call = |command: &str, script: &str| {
-            let mut call = cmd(command);
-            call.arg(script).arg(1).arg(format!("{}:{key}", self.prefix));
-            arguments(&mut call);
-            call
-        };
-        let (known, whole) = (call("EVALSHA", &step.hash), || call("EVAL", step.code));
-        let mut is_last = !step.is_repeatable;
+        let (mut is_known, mut is_last) = (true, !step.is_repeatable);
         loop {
-            let mut lent = self.connect.connect().await?;
-            let mut answer = ask(&mut *lent.connection, &known).await;
-            if let Err(error) = &answer
-                && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-            {
-                answer = ask(&mut *lent.connection, &whole()).await;
-            }
-            let error = match answer {
+            let mut call = match is_known {
+                true => cmd("EVALSHA").arg(&*step.hash).take(),
+                false => cmd("EVAL").arg(step.code).take(),
+            };
+            call.arg(1).arg(format!("{}:{key}", self.prefix));
+            arguments(&mut call);
+            let lent = self.connect.connect().await?;
+            let is_new = lent.is_new;
+            match Asking::new(&self.connect, lent, call).await {
                 Ok(answer) => return Ok(answer),
+                Err(error)
+                    if is_known && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) =>
+                {
+                    is_known = false;
+                }
                 Err(error) if error.code() == Some("WRONGTYPE") => {
                     return Err(StoreError::malformed("the key has another type"));
                 }
-                Err(error) => error,
-            };
-            self.connect.give_up(lent.number);
-            if lent.is_new || is_last {
-                return Err(StoreError::unavailable(error));
+                Err(error) if is_new || is_last => return Err(StoreError::unavailable(error)),
+                Err(_) => is_last = true,
             }
-            is_last = true;
         }
     }
-}
-
-async fn ask(
-    connection: &mut (dyn ConnectionLike + Send),
-    command: &Cmd,
-) -> Result<Value, RedisError> {
-    connection.req_packed_command(command).await?.extract_error()
 }
 
 /// Converts an expiry to whole milliseconds: at least 1, because Redis removes a record whose

@@ -6,5 +6,6 @@ mod layer;
 mod malformed;
 mod processes;
 mod round_trips;
+mod silent;
 mod steps;
 mod support;
