@@ -232,8 +232,8 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     }
 
     /// Runs `future` to its end even if the client disconnects, under all locks of the request,
-    /// including those of other arguments: see [`RequestLocks::detach`]. After a disconnect, `future`
-    /// can acquire no more locks with [`RequestLocks::lock`].
+    /// including those of other arguments: see [`RequestLocks::detach`]. After a disconnect,
+    /// `future` can acquire no more locks with [`RequestLocks::lock`].
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if a lock is lost before or while `future` runs, or

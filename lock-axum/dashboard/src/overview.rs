@@ -231,8 +231,8 @@ struct Busy {
 
 impl LastSurvey {
     /// Returns the last survey's result. Runs a new survey if there is none, or if the last survey
-    /// ended longer ago than [`FRESH`] and [`PAUSE`] allow. If the caller drops the future, a survey
-    /// that has begun continues to its end, and its result is kept.
+    /// ended longer ago than [`FRESH`] and [`PAUSE`] allow. If the caller drops the future, a
+    /// survey that has begun continues to its end, and its result is kept.
     pub(super) async fn read(&self, locks: &Locks) -> Arc<Overview> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some(overview) = &*last

@@ -81,8 +81,8 @@ impl<K, C> LockLayer<K, C> {
     /// stored.
     ///
     /// With a closure, or without this option, a second layer with the same key does not find the
-    /// handle. The second layer then waits for this layer's lock until the wait times out. And under
-    /// [`fail_open`](Self::fail_open), a handle that an outer layer has stored in the request
+    /// handle. The second layer then waits for this layer's lock until the wait times out. And
+    /// under [`fail_open`](Self::fail_open), a handle that an outer layer has stored in the request
     /// remains there: compare its [`key`](crate::LockHandle::key).
     pub fn carry<D>(self, carry: D) -> LockLayer<K, D> {
         LockLayer { config: self.config, key: self.key, carry }

@@ -97,8 +97,8 @@ pub enum Cause {
     /// process is shutting down.
     Unavailable,
     /// A lock of the request was lost. Either the request was still waiting for another lock or for
-    /// the inner service, and the handler did not begin; or the handler was running, and the effects
-    /// are unknown.
+    /// the inner service, and the handler did not begin; or the handler was running, and the
+    /// effects are unknown.
     Lost,
     /// The request lacks a required key, or the key cannot name a lock.
     BadKey,

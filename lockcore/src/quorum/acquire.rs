@@ -538,9 +538,9 @@ impl QuorumAcquireState {
     }
 
     /// Handles the failure of the attempt at index `at`. Returns the error if the acquisition ends
-    /// with it: always for `Closed`, and during the wait for the first hold for a wait limit or a queue
-    /// limit, if the acquisition is queued nowhere else (`is_last`). Otherwise records the failure, and the acquisition continues with
-    /// the other primaries.
+    /// with it: always for `Closed`, and during the wait for the first hold for a wait limit or a
+    /// queue limit, if the acquisition is queued nowhere else (`is_last`). Otherwise records the
+    /// failure, and the acquisition continues with the other primaries.
     fn pass(&mut self, at: usize, failure: Failure, is_last: bool) -> Result<(), LockError> {
         let Failure { error, was_queued } = failure;
         match error.kind() {

@@ -98,8 +98,8 @@ impl Snapshot {
         }
         let [queue, holds, reduced, gone] = <[_; 4]>::try_from(read).expect("four");
         state.queue_ends_ms = ends[0].filter(|_| !queue.is_empty());
-        // The function has a single expiry for both, so the earlier one counts: a hold whose reduced
-        // weight has expired would count as a lock.
+        // The function has a single expiry for both, so the earlier one counts: a hold whose
+        // reduced weight has expired would count as a lock.
         state.holds_end_ms = match (holds.is_empty(), reduced.is_empty()) {
             (false, false) => [ends[1], ends[2]].into_iter().flatten().min(),
             (false, true) => ends[1],

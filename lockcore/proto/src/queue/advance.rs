@@ -252,8 +252,8 @@ impl QueueState {
         if !self.holds.remove(member) {
             return false;
         }
-        // Each hold weighs at least 1. If the reduced weights were lost, this hold counts as a lock,
-        // and the others would count as nothing.
+        // Each hold weighs at least 1. If the reduced weights were lost, this hold counts as a
+        // lock, and the others would count as nothing.
         let used = self.used().saturating_sub(self.weight(member)).max(self.holds.len() as u64);
         let token = self.shared_token().filter(|_| !self.holds.is_empty());
         self.set_parts(if self.holds.is_empty() { 0 } else { used }, token);

@@ -62,8 +62,8 @@ impl InFlight {
 
     /// Sends a request group when first polled, and returns the replies. If the slot of the group
     /// is migrating to this server, ASKING is sent first (`asking`), because it makes the server
-    /// accept the next command on the connection for such a slot. If a command of another task comes
-    /// in between, the group is refused and does not run.
+    /// accept the next command on the connection for such a slot. If a command of another task
+    /// comes in between, the group is refused and does not run.
     pub(super) async fn run(server: Arc<Server>, group: RequestGroup, asking: bool) -> Replied {
         let replied = answer_to(|then| {
             let then = Then::call(move |_, replied| then(replied));

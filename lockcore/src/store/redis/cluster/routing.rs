@@ -31,9 +31,9 @@ pub(super) struct Way {
 
 impl Shared {
     /// Sends a command to the shard that serves the slot, and follows redirects. Sends the command
-    /// again only if the reply proves that it did not run. `send` is called with `true` if an ASKING
-    /// command must come directly before the command. Returns the shard that ran the command, and
-    /// the answer.
+    /// again only if the reply proves that it did not run. `send` is called with `true` if an
+    /// ASKING command must come directly before the command. Returns the shard that ran the
+    /// command, and the answer.
     pub(super) async fn routed<T: Send + 'static>(
         &self,
         Way { slot, hears, mut route }: Way,
