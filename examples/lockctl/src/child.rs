@@ -10,7 +10,8 @@ use lockcore::LockGuard;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::become_command;
 use crate::exit::{self, Failure};
@@ -96,8 +97,11 @@ impl Child {
                 }
             }
         }
-        exit::warn(&format!("{}: the hold was lost while CMD ran: stopping CMD", self.key));
+        let message = format!("{}: the hold was lost while CMD ran: stopping CMD", self.key);
+        // In another thread, because nobody may read stderr, and CMD must stop anyway.
+        let warned = spawn_blocking(move || exit::warn(&message));
         let status = self.stop(signals).await?;
+        let _ = timeout(exit::UNREAD, warned).await;
         Ok(End { code: code(status), lost: true })
     }
 

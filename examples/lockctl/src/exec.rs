@@ -140,12 +140,12 @@ async fn wait(
         biased;
         outcome = acquire => outcome,
         signal = signals.next() => {
-            progress.clear();
+            progress.clear().await;
             return Ok(Waited::Stopped(signal));
         }
         never = progress.follow(locks, &exec.key) => match never {},
     };
-    progress.clear();
+    progress.clear().await;
     match outcome {
         Ok(held) => Ok(Waited::Held(held)),
         Err(error) => Err(not_acquired(locks, exec, &error).await),

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lockcore::LockErrorKind;
 
@@ -22,6 +23,10 @@ pub(crate) const NOT_ACQUIRED: u8 = 75;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
+
+/// How long something that matters more than a line on stderr waits for the line to be written,
+/// which takes for ever if nobody reads stderr.
+pub(crate) const UNREAD: Duration = Duration::from_secs(1);
 
 /// Returns the exit code for a process killed by signal `number`, as in shells.
 pub(crate) fn by_signal(number: i32) -> u8 {

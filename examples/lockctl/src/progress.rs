@@ -7,9 +7,10 @@ use std::time::Duration;
 use lockcore::operate::{LockInspection, Participant};
 use lockcore::{LockError, Locks};
 use rustix::termios::tcgetwinsize;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
-use crate::text;
+use crate::{exit, text};
 
 /// The delay before the queue is inspected first. Nothing is shown if the lock is granted sooner.
 const FIRST: Duration = Duration::from_millis(250);
@@ -24,6 +25,8 @@ const SEEN: u32 = 100;
 pub(crate) struct Progress {
     on: bool,
     shown: bool,
+    /// The last write, if it has not ended.
+    writing: Option<JoinHandle<()>>,
 }
 
 /// The state of the queue, as shown in the line.
@@ -39,7 +42,7 @@ struct Place<'a> {
 impl Progress {
     pub(crate) fn on_stderr() -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { on: io::stderr().is_terminal() && !dumb, shown: false }
+        Self { on: io::stderr().is_terminal() && !dumb, shown: false, writing: None }
     }
 
     /// Shows the position and updates it every second. Never completes: the caller drops this
@@ -56,29 +59,39 @@ impl Progress {
                 Ok(found) => Place::of(locks.node().as_str(), key, &found).line(),
                 Err(error) => unavailable(key, &error),
             };
-            self.show(&line);
+            self.show(&line).await;
         }
     }
 
-    /// Erases the line, so that other output does not follow it on the same line.
-    pub(crate) fn clear(&mut self) {
+    /// Erases the line, so that other output does not follow it on the same line. Gives up on a
+    /// terminal that was stopped (Ctrl-S), because the lock is held already.
+    pub(crate) async fn clear(&mut self) {
         if self.shown {
             self.shown = false;
-            self.write("");
+            let _ = timeout(exit::UNREAD, self.write(String::new())).await;
         }
     }
 
-    fn show(&mut self, line: &str) {
+    async fn show(&mut self, line: &str) {
         self.shown = true;
         let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-        self.write(&fitted(line, columns));
+        self.write(fitted(line, columns)).await;
     }
 
-    fn write(&self, line: &str) {
-        let mut stderr = io::stderr().lock();
-        // Return to the start of the line, and erase the text.
-        let _ = write!(stderr, "\r\x1b[K{line}");
-        let _ = stderr.flush();
+    /// Writes in another thread, one line after the other: a stopped terminal then blocks neither
+    /// the grant nor a signal.
+    async fn write(&mut self, line: String) {
+        if let Some(earlier) = &mut self.writing {
+            let _ = earlier.await;
+        }
+        let writing = self.writing.insert(spawn_blocking(move || {
+            let mut stderr = io::stderr().lock();
+            // Return to the start of the line, and erase the text.
+            let _ = write!(stderr, "\r\x1b[K{line}");
+            let _ = stderr.flush();
+        }));
+        let _ = writing.await;
+        self.writing = None;
     }
 }
 

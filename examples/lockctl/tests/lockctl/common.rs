@@ -90,15 +90,18 @@ impl Running {
     pub(crate) async fn start(url: &str, options: &[&str], key: &str, script: &str) -> Self {
         let command = [key, "--", "sh", "-c", script];
         let arguments = ["exec"].iter().chain(options).chain(&command);
-        let mut process =
-            lockctl(url, arguments).stdin(Stdio::piped()).spawn().expect("lockctl starts");
+        let mut running = Self::of(lockctl(url, arguments));
+        running.line().await;
+        running
+    }
+
+    /// Starts a command that becomes `lockctl exec`, with piped output.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let mut process = command.stdin(Stdio::piped()).spawn().expect("lockctl starts");
         let stdin = process.stdin.take().expect("it is piped");
         let stdout = process.stdout.take().expect("it is piped");
         let stderr = process.stderr.take().expect("it is piped");
-        let mut running =
-            Self { process, stdout: BufReader::new(stdout).lines(), stderr, stdin: Some(stdin) };
-        running.line().await;
-        running
+        Self { process, stdout: BufReader::new(stdout).lines(), stderr, stdin: Some(stdin) }
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -1,12 +1,17 @@
 //! Holds lost while CMD runs.
 
+use std::io::{ErrorKind, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 use std::time::Duration;
 
 use lock_tests::{RedisServer, eventually, signal};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::time::Instant;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::time::{Instant, timeout};
 
-use crate::common::{Running, SOON, is_gone, run, server};
+use crate::common::{Running, SOON, is_gone, lockctl, run, server, wait};
 
 #[tokio::test]
 async fn a_lost_lock_stops_the_command_and_exec_ends_with_74() {
@@ -67,4 +72,37 @@ async fn after_a_loss_nothing_of_what_the_command_has_started_is_at_work() {
     run(&url, ["release", "--force", "family"]).await.is(0);
     holder.end().await.says(74, "lost");
     eventually("they are gone", SOON, async || all.iter().all(|pid| is_gone(pid))).await;
+}
+
+/// A stderr that takes no more, and the reader that has stopped reading.
+fn full() -> (Stdio, UnixStream) {
+    let (mut stderr, reader) = UnixStream::pair().expect("a pair");
+    stderr.set_nonblocking(true).expect("it is a socket");
+    let error = loop {
+        if let Err(error) = stderr.write(&[0; 4096]) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+    stderr.set_nonblocking(false).expect("it is a socket");
+    (OwnedFd::from(stderr).into(), reader)
+}
+
+// As with `2>&1 | less`: CMD worked beside the next holder for as long as nobody read.
+#[tokio::test]
+async fn a_loss_stops_the_command_while_nobody_reads_stderr() {
+    let url = server().url();
+    let (stderr, _reader) = full();
+    let script = "trap '' TERM; echo $$; while kill -0 $PPID; do sleep 0.02; done 2>&-";
+    let mut process = lockctl(&url, ["exec", "unread", "--", "sh", "-c", script])
+        .stderr(stderr)
+        .spawn()
+        .expect("it starts");
+    let stdout = process.stdout.take().expect("it is piped");
+    let mut lines = BufReader::new(stdout).lines();
+    let command = timeout(SOON, lines.next_line()).await.expect("CMD writes a line");
+    let command = command.expect("stdout can be read").expect("CMD has not ended");
+    run(&url, ["release", "--force", "unread"]).await.is(0);
+    eventually("CMD is gone", SOON, async || is_gone(&command)).await;
+    assert_eq!(wait(&mut process).await.code(), Some(74));
 }

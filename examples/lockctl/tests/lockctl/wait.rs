@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_tests::{RedisServer, signal};
+use rustix::termios::{Action, tcflow};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::{Instant, timeout};
 
 use crate::common::{Running, SOON, lockctl, run, server, wait, waiting};
@@ -116,4 +118,29 @@ async fn on_a_terminal_the_position_and_the_holder_are_shown_and_cleared() {
     assert!(shown.ends_with("\r\x1b[K"), "{shown:?}");
     assert!(!shown.contains('\n'), "{shown:?}");
     holder.end().await.is(128 + 15);
+}
+
+// A terminal is stopped by Ctrl-S, and by a session that hangs.
+#[tokio::test]
+async fn on_a_stopped_terminal_the_command_runs_once_the_lock_is_granted() {
+    let url = server().url();
+    let holder = Running::start(&url, &[], "stopped:1", "echo; exec cat").await;
+    let (mut terminal, other_end) = pair();
+    let mut process = lockctl(&url, ["exec", "stopped:1", "--", "echo", "granted"])
+        .env("TERM", "xterm")
+        .stderr(other_end.try_clone().expect("it can be cloned"))
+        .spawn()
+        .expect("it starts");
+    let shown = tokio::task::spawn_blocking(move || {
+        assert!(matches!(terminal.read(&mut [0; 1024]), Ok(1..)), "it is shown that it waits");
+        terminal
+    });
+    let _terminal = timeout(SOON, shown).await.expect("a line appears").expect("no panic");
+    tcflow(&other_end, Action::OOff).expect("it is a terminal");
+    signal::terminate(holder.pid());
+    holder.end().await.is(128 + 15);
+    let mut lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+    let line = timeout(SOON, lines.next_line()).await.expect("CMD runs");
+    assert_eq!(line.expect("it can be read").as_deref(), Some("granted"));
+    assert_eq!(wait(&mut process).await.code(), Some(0));
 }
