@@ -31,7 +31,7 @@ Exit status: the exit status of CMD (128+n if signal n killed it), or
 Signals: each terminating signal, including real-time signals, ends the wait for the lock. While \
 CMD runs, lockctl forwards these signals and CONT, TSTP, URG and WINCH to CMD. In the foreground \
 of a terminal, INT, QUIT, TSTP and WINCH are not forwarded, because the terminal itself sends them \
-to CMD. Not caught are CHLD, PIPE, TTIN, TTOU, fault signals (ILL, TRAP, BUS, FPE, SEGV, SYS), \
+to CMD, unless CMD has left the process group (timeout, setsid). Not caught are CHLD, PIPE, TTIN, TTOU, fault signals (ILL, TRAP, BUS, FPE, SEGV, SYS), \
 KILL and STOP.
 
 KILL, or a fault, ends lockctl without a release: the lock stays held until the lease expires. On \

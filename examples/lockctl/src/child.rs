@@ -7,7 +7,9 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use lockcore::LockGuard;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, kill_process, kill_process_group, waitid,
+};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
@@ -134,8 +136,10 @@ impl Child {
     }
 
     fn pass_on(&mut self, number: i32) {
-        if !signals::came_from_terminal(number) {
-            self.send(number);
+        if let Some(command) = self.id()
+            && !signals::came_from_terminal(number, command)
+        {
+            send(command, number);
         }
         self.is_to_stop |= number == Signal::TSTP.as_raw();
         self.is_to_stop &= number != Signal::CONT.as_raw();
@@ -154,26 +158,30 @@ impl Child {
         }
     }
 
-    fn send(&self, number: i32) {
-        let Some(id) = self.id() else { return };
-        match Signal::from_named_raw(number) {
-            // A process that has changed its user is not ours to stop.
-            Some(signal) => drop(kill_process(id, signal)),
-            // rustix can send real-time signals only in unsafe code.
-            None => {
-                let id = id.as_raw_nonzero().to_string();
-                let number = format!("-{number}");
-                let mut kill = Command::new("sh");
-                kill.args(["-c", "kill \"$@\"", "sh", &number, &id]);
-                tokio::spawn(async move { kill.status().await });
-            }
-        }
-    }
-
     /// Returns the process id of CMD; `None` once CMD was reaped. Until then no other process has
     /// the id, because only [`end`](Self::end) reaps CMD.
     fn id(&self) -> Option<Pid> {
         self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+    }
+}
+
+/// Sends a signal to CMD.
+fn send(command: Pid, number: i32) {
+    match Signal::from_named_raw(number) {
+        // `lockctl` stops beside CMD and renews nothing then, so nothing of CMD may stay at work.
+        Some(signal @ (Signal::TSTP | Signal::CONT)) if getpgid(Some(command)) == Ok(command) => {
+            let _ = kill_process_group(command, signal);
+        }
+        // A process that has changed its user is not ours to stop.
+        Some(signal) => drop(kill_process(command, signal)),
+        // rustix can send real-time signals only in unsafe code.
+        None => {
+            let id = command.as_raw_nonzero().to_string();
+            let number = format!("-{number}");
+            let mut kill = Command::new("sh");
+            kill.args(["-c", "kill \"$@\"", "sh", &number, &id]);
+            tokio::spawn(async move { kill.status().await });
+        }
     }
 }
 

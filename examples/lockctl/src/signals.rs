@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, Waker};
 
-use rustix::process::{Signal, getpgrp};
+use rustix::process::{Pid, Signal, getpgid, getpgrp};
 use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{self, SignalKind};
 
@@ -98,11 +98,13 @@ impl Signals {
 }
 
 /// Returns true if the terminal has sent this signal, and so has sent it to CMD as well: Ctrl-C
-/// reaches the whole foreground group. Such a signal is not forwarded, because a command that
-/// receives it twice often takes the second as "at once, without cleanup". In the foreground of a
-/// terminal, a `kill -INT` cannot be distinguished from Ctrl-C.
-pub(crate) fn came_from_terminal(number: i32) -> bool {
+/// reaches the whole foreground group, unless CMD has left it, as `timeout` and `setsid` do. Such a
+/// signal is not forwarded, because a command that receives it twice often takes the second as "at
+/// once, without cleanup". In the foreground of a terminal, a `kill -INT` cannot be distinguished
+/// from Ctrl-C.
+pub(crate) fn came_from_terminal(number: i32, command: Pid) -> bool {
     [Signal::INT, Signal::QUIT, Signal::TSTP, Signal::WINCH].iter().any(|it| it.as_raw() == number)
+        && getpgid(Some(command)) == Ok(getpgrp())
         && File::open("/dev/tty")
             .is_ok_and(|terminal| tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp()))
 }

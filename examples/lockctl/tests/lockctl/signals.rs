@@ -7,6 +7,7 @@ use tokio::process::Command;
 use crate::common::{
     Running, SOON, assert_free, inspect, is_gone, lockctl, run, server, wait, waiting,
 };
+use crate::terminal::Terminal;
 
 #[tokio::test]
 async fn a_signal_is_passed_on_and_the_lock_released() {
@@ -102,6 +103,12 @@ async fn the_help_says_what_no_signal_handler_can_prevent() {
     }
 }
 
+/// The state of a process, as a letter; T if it was stopped.
+fn state(pid: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next())
+}
+
 // L15.
 #[tokio::test]
 async fn tstp_stops_the_command_and_lockctl_and_both_go_on() {
@@ -111,10 +118,6 @@ async fn tstp_stops_the_command_and_lockctl_and_both_go_on() {
     let command = running.line().await;
     let id = Pid::from_raw(running.pid().cast_signed()).expect("not zero");
     kill_process(id, Signal::TSTP).expect("it is ours");
-    let state = |pid: &str| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next())
-    };
     let lockctl = running.pid().to_string();
     eventually("both have stopped", SOON, async || {
         state(&command) == Some('T') && state(&lockctl) == Some('T')
@@ -143,4 +146,49 @@ async fn a_command_that_does_not_stop_keeps_lockctl_running() {
     assert_eq!(running.line().await, "caught");
     signal::terminate(running.pid());
     running.end().await.is(128 + 15);
+}
+
+#[tokio::test]
+async fn ctrl_c_reaches_a_command_that_has_left_the_foreground_group() {
+    let script = "trap 'exit 8' INT; echo ready; while kill -0 $PPID; do sleep 0.02; done";
+    let arguments = ["exec", "left:c", "--", "setsid", "sh", "-c", script];
+    let mut terminal = Terminal::controlling(&server().url(), &arguments);
+    terminal.until(&["ready"]).await;
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.end().await.code(), Some(8));
+}
+
+// The terminal has sent it to CMD already, and a second one often means "at once".
+#[tokio::test]
+async fn ctrl_c_reaches_a_command_in_the_foreground_group_once() {
+    let script = "trap 'n=x$n' INT; echo ready; \
+                  while kill -0 $PPID; do sleep 0.02; [ $n ] && sleep 0.3 && echo \"got $n.\"; done";
+    let arguments = ["exec", "stayed:c", "--", "sh", "-c", script];
+    let mut terminal = Terminal::controlling(&server().url(), &arguments);
+    terminal.until(&["ready"]).await;
+    terminal.type_keys("\u{3}");
+    terminal.until(&["got x."]).await;
+}
+
+// `timeout` makes a group of its own: stopped alone, it would leave its job at work unlocked.
+#[tokio::test]
+async fn ctrl_z_stops_all_of_a_command_that_has_its_own_group() {
+    let script = "echo \"job $$.\"; while kill -0 $PPID; do :; done";
+    let arguments = ["exec", "left:z", "--", "timeout", "600", "sh", "-c", script];
+    let mut terminal = Terminal::controlling(&server().url(), &arguments);
+    terminal.until(&["job "]).await;
+    let lines = terminal.lines().join("\n");
+    let job = lines.split("job ").nth(1).and_then(|rest| rest.split('.').next());
+    let job = job.expect("its id is shown").to_owned();
+    let lockctl = terminal.pid();
+    terminal.type_keys("\u{1a}");
+    eventually("both have stopped", SOON, async || {
+        state(&job) == Some('T') && state(&lockctl.to_string()) == Some('T')
+    })
+    .await;
+    let id = Pid::from_raw(lockctl.cast_signed()).expect("not zero");
+    kill_process(id, Signal::CONT).expect("it is ours");
+    eventually("the job goes on", SOON, async || state(&job) != Some('T')).await;
+    signal::terminate(lockctl);
+    assert_eq!(terminal.end().await.code(), Some(128 + 15));
 }

@@ -38,10 +38,15 @@ const COLUMNS: NonZeroU16 = NonZeroU16::new(120).expect("not zero");
 /// Starts `lockctl` on this end of a terminal, in a new session: otherwise it would use the
 /// terminal in which the tests run.
 pub(crate) fn spawn(url: &str, arguments: &[&str], program: &File) -> Child {
+    spawn_by(&["setsid"], url, arguments, program)
+}
+
+fn spawn_by(setsid: &[&str], url: &str, arguments: &[&str], program: &File) -> Child {
     let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(program, size).expect("it is a terminal");
     let end = || Stdio::from(program.try_clone().expect("it can be cloned"));
-    Command::new("setsid")
+    Command::new(setsid[0])
+        .args(&setsid[1..])
         .args(["env", "--default-signal", env!("CARGO_BIN_EXE_lockctl")])
         .args(arguments)
         .env("REDIS_URL", url)
@@ -64,8 +69,18 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn start(url: &str, arguments: &[&str]) -> Self {
+        Self::start_by(&["setsid"], url, arguments)
+    }
+
+    /// Starts `lockctl` in the foreground of the terminal, whose Ctrl-C and Ctrl-Z then are
+    /// signals.
+    pub(crate) fn controlling(url: &str, arguments: &[&str]) -> Self {
+        Self::start_by(&["setsid", "--ctty"], url, arguments)
+    }
+
+    fn start_by(setsid: &[&str], url: &str, arguments: &[&str]) -> Self {
         let (user, program) = pair();
-        let process = spawn(url, arguments, &program);
+        let process = spawn_by(setsid, url, arguments, &program);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(ROWS, COLUMNS, 0)));
         let shown = Arc::clone(&screen);
         let mut output = user.try_clone().expect("it can be cloned");
