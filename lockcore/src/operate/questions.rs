@@ -1,6 +1,6 @@
 //! [`Locks`] methods for operators.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -85,9 +85,16 @@ impl Locks {
         &self,
         nodes: impl IntoIterator<Item = N>,
     ) -> HashMap<String, String> {
-        let nodes: BTreeSet<_> = nodes.into_iter().map(|node| node.as_ref().to_owned()).collect();
+        // In the caller's order, which has holders before waiters.
+        let mut seen = HashSet::new();
+        let nodes: Vec<_> = nodes
+            .into_iter()
+            .map(|node| node.as_ref().to_owned())
+            .filter(|node| seen.insert(node.clone()))
+            .take(MOST)
+            .collect();
         let asked = self.backend.reached();
-        let each = nodes.iter().take(MOST).flat_map(|node| {
+        let each = nodes.iter().flat_map(|node| {
             asked.iter().map(async move |asked| {
                 let process = asked.in_time(asked.store.process_of(node)).await;
                 Some((node.clone(), process.ok()??))

@@ -89,3 +89,16 @@ async fn of_too_many_locks_the_first_are_shown_and_that_there_are_more() {
     assert_eq!((shown.code, shown.stdout.lines().count()), (Some(0), 20_000));
     shown.says(0, "the first 20000 locks are shown: there are more");
 }
+
+// More nodes than are looked up, and the holder's id is the greatest.
+#[tokio::test]
+async fn the_process_of_the_holder_is_found_before_those_of_many_waiters() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let locks = Locks::connect(server.url()).await.expect("the server is up");
+    redis.ask::<()>(redis::cmd("SET").arg("lock:node:z").arg("vm:7")).await;
+    let waiters = (0..300).map(|number| format!("a{number}"));
+    let nodes = ["z", "z"].map(str::to_owned).into_iter().chain(waiters);
+    let processes = locks.processes(nodes).await;
+    assert_eq!(processes.get("z").map(String::as_str), Some("vm:7"));
+}
