@@ -17,15 +17,20 @@ pub(crate) fn one_line(text: &str) -> String {
 
 /// Replaces the password in each URL of a message with `***`.
 pub(crate) fn without_passwords(message: &str) -> String {
-    let words: Vec<_> = message.split(' ').map(without_password).collect();
-    words.join(" ")
+    let url = |word: &str| match word.contains("://") {
+        true => without_password(word),
+        // Perhaps a lock name, such as `mail:me@host`.
+        false => word.to_owned(),
+    };
+    message.split(' ').map(url).collect::<Vec<_>>().join(" ")
 }
 
-/// Replaces the password in a URL with `***`.
+/// Replaces the password in a URL with `***`, also if the scheme was forgotten.
 pub(crate) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
+    let scheme = url.find("://").map_or("", |end| &url[..end + "://".len()]);
+    // In `me:se://cret@host`, the text before `://` is no scheme.
+    let scheme = if scheme.matches(':').count() > 1 { "" } else { scheme };
+    let rest = &url[scheme.len()..];
     // The last `@`: a password that should have been escaped may contain others.
     let rest = match rest.rsplit_once('@') {
         Some((user, host)) => match user.split_once(':') {
@@ -37,7 +42,7 @@ pub(crate) fn without_password(url: &str) -> String {
         None => rest.to_owned(),
     };
     let mut parts = rest.split('&');
-    let mut shown = format!("{scheme}://{}", parts.next().map(without_value).unwrap_or_default());
+    let mut shown = format!("{scheme}{}", parts.next().map(without_value).unwrap_or_default());
     for part in parts {
         shown.push('&');
         shown.push_str(&without_value(part));
@@ -66,6 +71,9 @@ mod tests {
             ("redis://me:secret@host", "redis://me:***@host"),
             ("redis://me:se@cr:et@host", "redis://me:***@host"),
             ("redis://me@host", "redis://me@host"),
+            ("me:secret@host:1", "me:***@host:1"),
+            (":se://cr@et@host", ":***@host"),
+            ("host:1/0", "host:1/0"),
             ("redis://[user[:password]@]host", "redis://[user[:password]@]host"),
             (
                 "redis+unix:///run/redis?db=1&pass=secret&x=1",
@@ -76,6 +84,8 @@ mod tests {
         for (url, shown) in cases {
             assert_eq!(without_password(url), shown);
         }
+        let key = "mail:me@host: it is held";
+        assert_eq!(without_passwords(key), key);
         let message = "no 'redis://:secret@host' here";
         assert_eq!(without_passwords(message), "no 'redis://:***@host' here");
     }

@@ -79,6 +79,10 @@ async fn without_redis_it_ends_with_69_at_once_and_with_a_wait_when_that_is_over
         ended.says(69, "--redis");
         assert!(!ended.stderr.contains("secret"), "{ended:?}");
     }
+    // As in a `.env` that leaves out the scheme.
+    let ended = run(&format!("user:secret@{}", port.address()), ["status"]).await;
+    ended.says(64, "--redis user:***@");
+    assert!(!ended.stderr.contains("secret"), "{ended:?}");
     let started = Instant::now();
     run(&url, ["exec", "--wait", "1.2", "k", "--", "true"]).await.says(69, "--redis");
     assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
