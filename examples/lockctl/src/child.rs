@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::become_command;
 use crate::exit::{self, Failure};
-use crate::process_tree;
+use crate::process_tree::{self, Process};
 use crate::signals::{self, Signals};
 
 /// The time from SIGTERM to SIGKILL after the hold was lost.
@@ -33,6 +33,9 @@ pub(crate) struct Child {
     key: String,
     /// True if SIGTSTP has arrived, and `lockctl` has to stop as soon as CMD has stopped.
     is_to_stop: bool,
+    /// The descendants of this process that CMD has not started: those of a shell that became
+    /// `lockctl` by `exec`.
+    earlier: Vec<Process>,
 }
 
 /// How CMD ended.
@@ -68,6 +71,7 @@ impl Child {
             )
         })?;
         process_tree::adopt();
+        let earlier = process_tree::descendants(&[]);
         let mut process = Command::from(become_command::command(program, arguments));
         process.env("LOCK_KEY", key);
         match held.demand().is_permits() {
@@ -77,7 +81,7 @@ impl Child {
         };
         process
             .spawn()
-            .map(|process| Self { process, key: key.to_owned(), is_to_stop: false })
+            .map(|process| Self { process, key: key.to_owned(), is_to_stop: false, earlier })
             .map_err(|error| become_command::not_started(program, &error))
     }
 
@@ -130,7 +134,7 @@ impl Child {
 
     /// Returns the ids of CMD and all descendants, or of CMD alone if they cannot be listed.
     fn running(&self) -> Vec<Pid> {
-        let mut running = process_tree::descendants();
+        let mut running = process_tree::running(&process_tree::descendants(&self.earlier));
         running.extend(self.id().filter(|_| running.is_empty()));
         running
     }

@@ -4,10 +4,12 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, test_kill_process, waitpid};
 
-struct Process {
+pub(crate) struct Process {
     id: Pid,
     parent: Option<Pid>,
     has_ended: bool,
+    /// When it started, in clock ticks since boot: ids are reused.
+    started: u64,
 }
 
 /// Makes this process the new parent of orphaned descendants, so that `descendants` also finds
@@ -20,24 +22,27 @@ pub(crate) fn adopt() {
     }
 }
 
-/// Returns the ids of all running descendants of this process to which it may send signals. Empty
-/// without `/proc`.
-pub(crate) fn descendants() -> Vec<Pid> {
-    let all = table();
-    let mut found = vec![getpid()];
-    let mut at = 0;
-    while at < found.len() {
-        let children = all.iter().filter(|process| process.parent == Some(found[at]));
-        found.extend(children.map(|process| process.id).collect::<Vec<_>>());
-        at += 1;
+/// Returns all descendants of this process, except the processes in `earlier` and what they have
+/// started since. Empty without `/proc`.
+pub(crate) fn descendants(earlier: &[Process]) -> Vec<Process> {
+    let mut all = table();
+    all.retain(|one| !earlier.iter().any(|it| (it.id, it.started) == (one.id, one.started)));
+    let mut found = Vec::new();
+    let mut parents = vec![getpid()];
+    while let Some(parent) = parents.pop() {
+        for child in all.extract_if(.., |process| process.parent == Some(parent)) {
+            parents.push(child.id);
+            found.push(child);
+        }
     }
-    found.remove(0);
-    found.retain(|id| {
-        // A process that has changed its user is not ours to stop.
-        all.iter().any(|process| process.id == *id && !process.has_ended)
-            && test_kill_process(*id).is_ok()
-    });
     found
+}
+
+/// Returns the ids of the running processes to which this process may send signals: a process that
+/// has changed its user is not ours to stop.
+pub(crate) fn running(all: &[Process]) -> Vec<Pid> {
+    let running = all.iter().filter(|process| !process.has_ended).map(|process| process.id);
+    running.filter(|id| test_kill_process(*id).is_ok()).collect()
 }
 
 /// Sends a signal to each of these processes, which were just listed. If a process has ended
@@ -65,7 +70,7 @@ fn table() -> Vec<Process> {
 }
 
 /// Returns the process with this id; `None` if there is none. Parses `/proc/ID/stat`, which is
-/// `ID (NAME) STATE PARENT …`, where the name may contain any character.
+/// `ID (NAME) STATE PARENT …` with the start as field 22; the name may contain any character.
 fn process(id: &str) -> Option<Process> {
     let id: i32 = id.parse().ok()?;
     let stat = fs::read(format!("/proc/{id}/stat")).ok()?;
@@ -73,5 +78,6 @@ fn process(id: &str) -> Option<Process> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let has_ended = matches!(fields.next()?, "Z" | "X");
     let parent = Pid::from_raw(fields.next()?.parse().ok()?);
-    Some(Process { id: Pid::from_raw(id)?, parent, has_ended })
+    let started = fields.nth(17)?.parse().ok()?;
+    Some(Process { id: Pid::from_raw(id)?, parent, has_ended, started })
 }

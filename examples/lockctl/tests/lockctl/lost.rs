@@ -9,6 +9,7 @@ use std::time::Duration;
 use lock_tests::{RedisServer, eventually, signal};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
 use crate::common::{Running, SOON, is_gone, lockctl, run, server, wait};
@@ -105,4 +106,30 @@ async fn a_loss_stops_the_command_while_nobody_reads_stderr() {
     run(&url, ["release", "--force", "unread"]).await.is(0);
     eventually("CMD is gone", SOON, async || is_gone(&command)).await;
     assert_eq!(wait(&mut process).await.code(), Some(74));
+}
+
+// As in the entrypoint `nginx & exec lockctl exec leader -- worker`.
+#[tokio::test]
+async fn a_loss_leaves_the_processes_alone_that_ran_before_the_command() {
+    let url = server().url();
+    let exec = lockctl(&url, ["exec", "entry", "--", "sh", "-c", "echo; exec cat"]);
+    let exec = exec.as_std();
+    let script = "sleep 99 >&- 2>&- & echo $!; exec \"$@\"";
+    let mut entry = Command::new("sh");
+    entry
+        .args(["-c", script, "sh"])
+        .arg(exec.get_program())
+        .args(exec.get_args())
+        .env("REDIS_URL", &url)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    let mut holder = Running::of(entry);
+    let earlier = holder.line().await;
+    holder.line().await;
+    run(&url, ["release", "--force", "entry"]).await.is(0);
+    holder.end().await.says(74, "lost");
+    assert!(!is_gone(&earlier), "it was stopped");
+    signal::kill(earlier.parse().expect("a process id"));
 }
