@@ -55,6 +55,11 @@ impl Failure {
         Self { code, message: message.into() }
     }
 
+    /// Prints the failure after this text, where it does not end `lockctl`.
+    pub(crate) fn warn(&self, before: &str) {
+        warn(&format!("{before}{}", self.message));
+    }
+
     /// Prints the failure, and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         warn(&self.message);

@@ -34,12 +34,26 @@ pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure
     look.locks.sort_unstable_by(|one, other| one.lock.cmp(&other.lock));
     let first = look.locks.iter().filter_map(|lock| lock.inspection.holders.first());
     let of_first = Processes::of_these(&locks, first).await;
+    let mut failed = None;
     for lock in &look.locks {
         let name = busy::name(lock);
         // The survey includes only the first of several holders.
         let all = match lock.inspection.holding {
             1 => None,
-            _ => Some(inspect(&locks, name).await?),
+            // A server that does not reply would take a timeout for each of its locks.
+            _ if failed.is_some() => None,
+            number => match inspect(&locks, name).await {
+                Ok(all) => Some(all),
+                // With its namespace, the name is too long for a key.
+                Err(failure) if failure.code == exit::USAGE => {
+                    failure.warn(&format!("only the first of {number} holders is shown: "));
+                    None
+                }
+                Err(failure) => {
+                    failed = Some(failure);
+                    None
+                }
+            },
         };
         let shown = match all {
             None => show(name, &lock.inspection, &of_first)?,
@@ -61,10 +75,9 @@ pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure
             }
         ));
     }
-    match look.trouble {
-        None => Ok(exit::OK),
-        Some(error) => Err(Failure::new(exit::code(error.kind()), format!("--all: {error}"))),
-    }
+    let trouble =
+        look.trouble.map(|error| Failure::new(exit::code(error.kind()), format!("--all: {error}")));
+    trouble.or(failed).map_or(Ok(exit::OK), Err)
 }
 
 async fn inspect(locks: &Locks, key: &str) -> Result<LockInspection, Failure> {

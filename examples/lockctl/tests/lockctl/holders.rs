@@ -90,6 +90,24 @@ async fn of_too_many_locks_the_first_are_shown_and_that_there_are_more() {
     shown.says(0, "the first 20000 locks are shown: there are more");
 }
 
+#[tokio::test]
+async fn a_name_that_no_key_leads_to_hides_neither_its_first_holder_nor_the_other_locks() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let shop = Locks::builder().namespace("shop").label("web").connect(&url).await.expect("up");
+    // With the namespace it is too long for a key.
+    let long = "a".repeat(510);
+    let read = || shop.read(long.as_str()).into_future();
+    let _reads = (read().await.expect("it is free"), read().await.expect("it is read"));
+    let _later = shop.lock("b").await.expect("it is free");
+    let shown = run(&url, ["holders", "--all"]).await;
+    shown.says(0, "only the first of 2 holders is shown");
+    let lines: Vec<_> = shown.stdout.lines().collect();
+    let [first, second] = lines[..] else { panic!("{shown:?}") };
+    assert!(first.starts_with(&format!("shop:{long}  read: web, ")), "{first}");
+    assert!(second.starts_with("shop:b  web, "), "{second}");
+}
+
 // More nodes than are looked up, and the holder's id is the greatest.
 #[tokio::test]
 async fn the_process_of_the_holder_is_found_before_those_of_many_waiters() {
