@@ -117,7 +117,8 @@ pub(crate) struct Server {
             quorum primaries: \
             redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]. \
             With rediss instead of redis, connections use TLS. Percent-encode special characters \
-            in the password: # is %23",
+            in the password: # is %23. All users can see arguments (ps): pass a URL with a password \
+            in REDIS_URL",
         long,
         global = true,
         value_name = "URL",
