@@ -1,6 +1,6 @@
 //! Repeats of a purchase, with the same idempotency key.
 
-use lock_tests::{Clustered, RedisServer, eventually};
+use lock_tests::{Clustered, Raw, RedisOptions, RedisServer, eventually};
 use lockcore::Locks;
 use serde_json::Value;
 
@@ -161,6 +161,28 @@ async fn while_redis_is_away_a_purchase_with_a_key_is_refused_and_may_come_again
         answer(office.keyed("/seats/2/buy", "Ann", 0, "k2")).await.status == 200
     })
     .await;
+}
+
+#[tokio::test]
+async fn answers_are_stored_where_the_locks_are_however_the_url_is_written() {
+    let server = RedisOptions::default().arg("requirepass", "secret").start();
+    let mut db = Raw::connect(&format!("{}3", server.url())).await;
+    let user = ["SETUSER", "nobody", "on", "nopass", "~*", "&*", "+@all"];
+    let () = db.ask(redis::cmd("ACL").arg(&user)).await;
+    for rest in ["?pass=secret&db=3", "3?user=default&pass=secret"] {
+        let url = format!("redis://{}/{rest}", server.address());
+        stores_beside_the_locks(&url, &mut db).await;
+    }
+    stores_beside_the_locks(&format!("redis://nobody@{}/3", server.address()), &mut db).await;
+}
+
+/// Sells a seat with a key at this URL, and expects the response in this database.
+async fn stores_beside_the_locks(url: &str, db: &mut Raw) {
+    db.flush_all().await;
+    let office = Office::open(&["--redis", url, "--database", ":memory:"]).await;
+    let sold = answer(office.keyed(BUY, "Ann", 0, "k1")).await;
+    assert_eq!(sold.status, 200, "{url}: {sold:?}");
+    assert_eq!(db.keys("*ticket-office:replay*").await.len(), 1, "{url}");
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! Repeats: a purchase sent again with the same `Idempotency-Key`, such as after a cut connection,
 //! receives the first response, and nothing is sold twice.
 
+use std::error::Error;
 use std::time::Duration;
 
-use deadpool_redis::{Config, CreatePoolError, Runtime};
+use client::read_url;
+use deadpool_redis::{Manager, Pool, Runtime};
 use http::request::Parts;
 use lock_idempotency::{IdempotencyLayer, MemoryReplays, RedisReplays, Refusal, Scope};
 use lockcore::Locks;
@@ -17,11 +19,14 @@ const REST: Duration = Duration::from_secs(5);
 /// Returns the layer that serves a purchase only once for each `Idempotency-Key`. With a `redis://`
 /// URL, responses are stored on that Redis, for all processes. Otherwise each process stores the
 /// responses to its own purchases.
-pub(crate) fn layer(flags: &Flags, locks: &Locks) -> Result<IdempotencyLayer, CreatePoolError> {
+pub(crate) fn layer(flags: &Flags, locks: &Locks) -> Result<IdempotencyLayer, Box<dyn Error>> {
     let once = match flags.redis() {
         None => IdempotencyLayer::new(locks.clone(), MemoryReplays::new(), scope),
         Some(url) if url.starts_with("redis://") => {
-            let pool = Config::from_url(url).create_pool(Some(Runtime::Tokio1))?;
+            // As the locks read it: redis-rs ignores `?db=`, `?user=` and `?pass=`, and a user
+            // without a password.
+            let manager = Manager::new(read_url(url)?)?;
+            let pool = Pool::builder(manager).runtime(Runtime::Tokio1).build()?;
             let replays = RedisReplays::new(pool).prefix("ticket-office:replay");
             IdempotencyLayer::new(locks.clone(), replays, scope)
         }
