@@ -3,19 +3,17 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::preload::Preload;
 use crate::{LIMIT, RedisOptions, RedisServer};
 
 /// A scratch directory for the data of one server. A library preloaded into the server records how
 /// much of the append-only file is on the disk, at each fdatasync that has returned.
 #[derive(Debug)]
 pub struct Disk {
-    directory: PathBuf,
+    preload: Preload,
     /// The file through which the test and the library share values.
     shared: File,
 }
@@ -28,36 +26,32 @@ const IS_HANGING: u64 = 32;
 const NUMBERS: u64 = 40;
 
 impl Disk {
-    /// Creates an empty disk, and compiles the library with `cc` the first time.
+    /// Creates an empty disk, and compiles the library with `cc`.
     ///
     /// # Panics
     ///
     /// If the directory cannot be created, or the library cannot be compiled.
     #[must_use]
     pub fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lock-disk-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(&directory).expect("a directory can be made");
+        let preload = Preload::compile("lock-disk", include_str!("disk.c"));
         let mut options = OpenOptions::new();
-        let shared = options.read(true).write(true).create(true).truncate(true);
-        let shared = shared.open(directory.join("shared")).expect("a file can be made");
+        let shared = options.read(true).write(true).create_new(true);
+        let shared = shared.open(preload.path("shared")).expect("a file can be made");
         shared.set_len(NUMBERS).expect("a file has a length");
-        Self { directory, shared }
+        Self { preload, shared }
     }
 
     /// Returns the options of a server with an append-only file on this disk.
     #[must_use]
     pub fn options(&self, appendfsync: &str) -> RedisOptions {
-        let text = |path: &Path| path.to_str().expect("a path is text").to_owned();
-        RedisOptions::default()
-            .arg("dir", &text(&self.directory))
+        let directory = self.preload.directory().to_str().expect("a path is text");
+        let options = RedisOptions::default()
+            .arg("dir", directory)
             .arg("appendonly", "yes")
             .arg("appendfsync", appendfsync)
             .arg("auto-aof-rewrite-percentage", "0")
-            .env("LD_PRELOAD", library())
-            .env("LOCK_DISK", self.directory.join("shared"))
+            .env("LOCK_DISK", self.preload.path("shared"));
+        self.preload.add_to(options)
     }
 
     /// Sets the duration of each fdatasync from now on.
@@ -115,7 +109,7 @@ impl Disk {
     }
 
     fn log(&self) -> PathBuf {
-        self.directory.join("appendonlydir/appendonly.aof.1.incr.aof")
+        self.preload.path("appendonlydir/appendonly.aof.1.incr.aof")
     }
 
     fn synced(&self) -> u64 {
@@ -137,29 +131,4 @@ impl Default for Disk {
     fn default() -> Self {
         Self::new()
     }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// Returns the path of the library. Each process compiles its own copy.
-fn library() -> &'static Path {
-    static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-        let path = std::env::temp_dir().join(format!("lock-disk-{}.so", std::process::id()));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/disk.c");
-        let compiled = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-Wall", "-o"])
-            .arg(&path)
-            .arg(source)
-            .arg("-ldl")
-            .output()
-            .expect("cc, which building Rust takes, starts");
-        let said = String::from_utf8_lossy(&compiled.stderr);
-        assert!(compiled.status.success(), "{source} does not compile: {said}");
-        path
-    });
-    &LIBRARY
 }

@@ -45,6 +45,7 @@ mod monitor_line;
 mod options;
 mod port;
 mod postgres;
+mod preload;
 mod process;
 mod proxy;
 mod raw;
