@@ -18,7 +18,7 @@ pub(crate) fn class_path() -> &'static str {
     built.as_deref().unwrap_or_else(|reason| panic!("{reason}"))
 }
 
-/// This test alone tells whether the others can run.
+/// The first test to look at when all fail.
 #[test]
 #[ignore = "needs Java and Maven: scripts/test --interop"]
 fn java_starts_and_maven_builds_the_program() {
