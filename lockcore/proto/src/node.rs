@@ -495,14 +495,12 @@ impl<P: Mirror> Core<P> {
         if !matches!(entry.state, State::Held(_) | State::Lost { .. }) {
             return;
         }
-        let mirror = entry.mirror.clone();
+        let (mirror, until) = (entry.mirror.clone(), now + 2 * entry.options.lease);
         let hold = self.held_as(number);
         if self.batches.contains(hold) {
-            self.leak_batch(hold, number);
+            self.leak_batch(hold, number, until);
         }
-        self.table.change(hold, |entry| {
-            entry.state = State::Leaked { until: now + 2 * entry.options.lease };
-        });
+        self.table.change(hold, |entry| entry.state = State::Leaked { until });
         self.push(Effect::NotifyLost(mirror));
     }
 

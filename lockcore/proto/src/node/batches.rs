@@ -654,13 +654,23 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Leaves a batch's hold to a guard that is to be leaked: sends the unserved members back to
-    /// the queue, so that the hold belongs to this guard alone until the lease expires.
-    pub(super) fn leak_batch(&mut self, first: u64, guard: u64) {
+    /// the queue, so that the hold belongs to this guard alone until the lease expires, at `until`
+    /// at the latest.
+    pub(super) fn leak_batch(&mut self, first: u64, guard: u64, until: Moment) {
+        let now = self.now;
         // If the request fails, the other members wait until the lease has expired.
         if let Some(request) = self.cut_by_guard(first, ALL_WEIGHT) {
             self.background(request);
         }
-        self.forget_member(guard);
+        self.batches.leave(guard);
+        self.table.change(guard, |entry| {
+            // A leave of the guard would end the hold if the server lists no other member, and
+            // that before the request above reaches it. So the leave waits for the lease, too.
+            entry.state = match entry.gone(now) {
+                State::Over => State::Over,
+                _ => State::Leaked { until },
+            };
+        });
     }
 
     /// Cuts a batch, because its guard keeps the hold for a leak or a downgrade. Returns the

@@ -1024,6 +1024,29 @@ fn a_guard_that_leaks_as_the_last_of_its_batch_ends_the_batch_on_the_server() {
     assert!(world.lock.set_aside.is_empty());
 }
 
+/// The server may run the requests of a leak in any order.
+#[test]
+fn no_leave_of_the_guard_itself_ends_the_hold_that_it_leaks() {
+    let (mut world, attempts, open) = granted_with_an_open(1, true);
+    let (number, _) = world.take(at(201), attempts[0]).expect("its turn");
+    world.core.event(at(202)).dropped(number);
+    let (number, _) = world.take(at(203), attempts[1]).expect("its turn");
+    world.run(at(5_300));
+    assert_eq!(world.lock.batch(), [number], "the server lists the guard alone");
+    world.core.event(at(5_301)).leak(number);
+    let (leaves, others): (Vec<_>, Vec<_>) = world.due(at(5_301)).into_iter().partition(gives_back);
+    for request in leaves.iter().chain(&others) {
+        world.answer(at(5_302), request);
+    }
+    assert_eq!(world.holder(), Some(attempts[0] << ROUND_BITS));
+    // Once the lease has ended, a late copy of the acquire is refused.
+    world.run(at(66_000));
+    let late = world.serve(HERE, at(66_001), &open);
+    let Answer::Acquired(reply) = late else { panic!("{late:?}") };
+    assert_eq!(reply.outcome, [Acquired::Refused]);
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
+}
+
 #[test]
 fn a_message_of_a_batch_that_was_cut_counts_for_no_member_that_waits_again() {
     for is_forced in [true, false] {
