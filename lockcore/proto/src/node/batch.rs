@@ -28,7 +28,7 @@ pub(super) struct Batch<P> {
     pub(super) rest: VecDeque<(u64, FencingToken)>,
     /// The mirrors of guards that released the lock before the end of the batch, each with the
     /// time. They get the outcome once a response shows whether the server still had the hold at
-    /// that time.
+    /// that time, and an error if no response does so while the batch has a record.
     pub(super) returned: Vec<(Moment, P)>,
     /// The id under which the first member's attempt continues, because the hold has taken over its
     /// original id. `None` if the attempt was cancelled before the batch began.

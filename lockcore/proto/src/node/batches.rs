@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use super::Core;
 use super::grants::{Certainty, GrantSource};
-use crate::error::StoreError;
+use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::batch::{Batch, ReportedBatch, members_of};
@@ -46,6 +46,8 @@ const ALL_WEIGHT: NonZeroU32 = NonZeroU32::new(crate::ALL).expect("the number is
 /// Minimum time between two requests that remove members from a batch on the server because their
 /// turn is over.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
+const UNPROVEN: &str =
+    "the lease expired before a renewal could confirm that the hold existed at the release";
 
 impl<P: Mirror> Core<P> {
     fn is_waiting(&self, number: u64) -> bool {
@@ -532,12 +534,21 @@ impl<P: Mirror> Core<P> {
         }
     }
 
+    /// Notifies all guards that passed the hold to the next batch member that nothing will show any
+    /// more whether the server still had the hold then.
+    pub(super) fn notify_unproven(&mut self, first: u64) {
+        if self.batches.get(first).is_some_and(|batch| !batch.returned.is_empty()) {
+            let error = StoreError::refused(LockErrorKind::Unavailable, UNPROVEN);
+            self.notify_returned(first, Err(&error), self.now);
+        }
+    }
+
     /// Dissolves a batch whose hold may not exist any more, while no guard relies on it. The
     /// members count as waiting in the queue again. A touch at the time `at`, a request for their
     /// state, shows whether they are.
     pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
         let now = self.now;
-        let Some(batch) = self.batches.remove(first) else { return };
+        let Some(batch) = self.forget_batch(first) else { return };
         let lock = self.table.get(first).map(|entry| entry.lock.clone());
         // The first member waits under its original id again, or leaves if it was cancelled.
         let of_first = batch.of_first.filter(|number| self.is_in_batch(*number));
@@ -648,8 +659,10 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Removes the record of a batch whose hold is over, and returns it; `None` if there is none.
+    /// Guards that still wait to learn whether the hold existed get an error.
     pub(super) fn forget_batch(&mut self, first: u64) -> Option<Batch<P>> {
         self.mark_cut_revoked(first);
+        self.notify_unproven(first);
         self.batches.remove(first)
     }
 

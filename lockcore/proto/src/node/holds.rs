@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Core, lines};
-use crate::error::{LockErrorKind, StoreError};
+use crate::error::StoreError;
 use crate::member::Member;
 use crate::node::effect::{Effect, Note, StoreRequest};
 use crate::node::entry::{Entry, Mirror, State};
@@ -15,8 +15,6 @@ use crate::{Command, Grant, Released, Renewed};
 /// Pause after a failed confirmation of a hold, before a touch asks the server for the member's
 /// state.
 const CONFIRM_RETRY: Duration = Duration::from_millis(250);
-const UNPROVEN: &str =
-    "the lease expired before a renewal could confirm that the hold existed at the release";
 /// How long an attempt must have waited behind a hold of the same node before this is logged.
 const LONG_BEHIND_OWN: Duration = Duration::from_secs(30);
 /// The weight of a hold, which is the part of the name that it takes, after a downgrade: that of a
@@ -192,9 +190,7 @@ impl<P: Mirror> Core<P> {
     /// Ends a hold whose time is over by this node's clock, for the reason `why`. Guards that left
     /// the hold to the next batch member, and wait to learn whether it still existed, get an error.
     pub(super) fn lapse(&mut self, number: u64, why: &'static str) {
-        let first = self.held_as(number);
-        let error = StoreError::refused(LockErrorKind::Unavailable, UNPROVEN);
-        self.notify_returned(first, Err(&error), self.now);
+        self.notify_unproven(self.held_as(number));
         self.lose(number, why);
     }
 

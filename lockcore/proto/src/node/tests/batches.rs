@@ -986,6 +986,25 @@ fn a_leaked_batch_is_forgotten_with_its_lease_although_the_answer_comes_later() 
     assert!(world.core.batches.is_empty());
 }
 
+/// The future of that release waits for it, and perhaps for nothing else.
+#[test]
+fn a_release_before_a_leak_has_its_outcome_once_the_leaked_lease_has_ended() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    let outcomes = world.core.table.entries()[&number].mirror.clone();
+    assert_eq!(world.core.event(at(2)).release(number), GivenBack::InBatch);
+    let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
+    world.core.event(at(2)).leak(number);
+    let unanswered = world.due(at(2));
+    world.run(at(70_000));
+    let told = outcomes.0.take();
+    assert!(matches!(told[..], [Err(_)]), "{told:?}");
+    for request in unanswered {
+        world.core.event(at(70_001)).unanswered(&request, &StoreError::ambiguous("cut"));
+    }
+    assert_eq!(outcomes.0.take(), [], "it is told once");
+}
+
 #[test]
 fn the_rest_of_a_batch_that_was_force_released_comes_back_in_front() {
     for is_served in [true, false] {
