@@ -110,8 +110,13 @@ impl<P: Mirror> Core<P> {
         })?;
         for other in batch.iter().flat_map(|batch| &batch.members).filter(|other| **other != number)
         {
-            if self.table.get(*other).is_none_or(|entry| matches!(entry.state, State::Over)) {
-                self.give_back(lock.clone(), member.renumbered(*other));
+            match self.table.get(*other).map(|entry| &entry.state) {
+                None => self.give_back(lock.clone(), member.renumbered(*other)),
+                // The caller has not taken the refusal yet, so the entry must stay.
+                Some(State::Over) => {
+                    self.table.change(*other, |entry| entry.state = entry.leaving(now));
+                }
+                Some(_) => {}
             }
         }
         Some(number)

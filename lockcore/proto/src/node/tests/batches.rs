@@ -685,6 +685,44 @@ fn a_batch_whose_confirmation_fails_is_asked_for_by_a_touch() {
     assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
 
+/// Returns a batch of two whose hold the store must confirm on replicas, with the attempts, their
+/// mirrors and the confirmation.
+fn confirmed_on_replicas() -> (World, [u64; 2], [Outcomes; 2], StoreRequest) {
+    let mut world = World::new();
+    world.core.rules.confirms_writes = true;
+    let (_, other) = world.waiting(0);
+    let mirrors = [(); 2].map(|()| Outcomes::default());
+    let attempts =
+        mirrors.each_ref().map(|mirror| world.begin_with(at(0), wish("a"), mirror.clone()));
+    world.hand_over(at(1), &other);
+    world.hear(at(1));
+    let confirm = world.due(at(1)).pop().expect("a confirmation");
+    (world, attempts, mirrors, confirm)
+}
+
+#[test]
+fn a_refusal_waits_for_its_caller_although_the_release_of_the_batch_finds_no_hold() {
+    let (mut world, attempts, _, confirm) = confirmed_on_replicas();
+    let few = StoreError::refused(LockErrorKind::Unavailable, "1 of 2 replicas");
+    world.core.event(at(2)).unconfirmed(&confirm, None, &few);
+    let confirm = world.due(at(2)).pop().expect("another for the second");
+    world.core.event(at(3)).unconfirmed(&confirm, None, &few);
+    // Another server has taken over, which knows nothing.
+    world.lock = QueueState::default();
+    let asked = world.run(at(4));
+    let leaving = asked.iter().flat_map(|command| match command {
+        Command::Leave { leaving } => leaving.as_slice(),
+        _ => &[],
+    });
+    let leaving = leaving.map(|one| one.member.number());
+    assert!(leaving.eq(attempts.map(|attempt| attempt << ROUND_BITS)), "{asked:?}");
+    for attempt in attempts {
+        let outcome = world.core.event(at(5)).take(attempt);
+        assert!(matches!(outcome, Outcome::Refused(Refusal::Store(_))), "{outcome:?}");
+    }
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
+}
+
 #[test]
 fn the_first_of_a_batch_is_woken_at_its_turn_although_a_confirmation_has_failed() {
     let mut world = World::new();
