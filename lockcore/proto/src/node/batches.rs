@@ -373,9 +373,10 @@ impl<P: Mirror> Core<P> {
     /// the server refuses the late acquire.
     fn forget_member(&mut self, number: u64) {
         let now = self.now;
+        self.batches.leave(number);
+        // The first member has no entry any more if it was cancelled before a confirmation.
         let Some(entry) = self.table.get(number) else { return };
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
-        self.batches.leave(number);
         self.table.change(number, |entry| entry.state = entry.gone(now));
         // A server that takes over may still have the member queued.
         self.remember_release(Some(number), &lock, &member);

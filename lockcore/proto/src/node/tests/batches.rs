@@ -724,6 +724,21 @@ fn a_refusal_waits_for_its_caller_although_the_release_of_the_batch_finds_no_hol
 }
 
 #[test]
+fn a_first_that_is_cancelled_while_its_batch_is_confirmed_leaves_nothing_behind() {
+    let mut world = World::new();
+    world.core.rules.confirm_grants = true;
+    let (attempts, other) = world.waiting(2);
+    world.hand_over(at(1), &other);
+    world.hear(at(1));
+    world.core.event(at(1)).cancel(attempts[0]);
+    world.run(at(2));
+    let (number, _) = world.take(at(3), attempts[1]).expect("its turn");
+    world.core.event(at(3)).dropped(number);
+    world.run(at(3));
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
+}
+
+#[test]
 fn the_first_of_a_batch_is_woken_at_its_turn_although_a_confirmation_has_failed() {
     let mut world = World::new();
     world.core.rules.confirm_grants = true;
