@@ -38,10 +38,13 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let is_hold = |entry: &Entry<P>| entry.index_keys().class == Some(Class::Hold);
         // A lost hold may still have a rest of its lease on the server. Its guard would release it,
-        // but too late after closing.
-        let (numbers, next) = self.part_of(from, MAX_AT_ONCE, |entry| {
-            is_hold(entry) || matches!(entry.state, State::Lost { .. })
-        });
+        // but too late after closing. A batch is released with its guard's entry only, which may
+        // belong to a later call.
+        let is_lost = |entry: &Entry<P>| {
+            matches!(entry.state, State::Lost { .. }) && !self.is_batch(&entry.member)
+        };
+        let (numbers, next) =
+            self.part_of(from, MAX_AT_ONCE, |entry| is_hold(entry) || is_lost(entry));
         let taken = numbers.iter().filter(|number| is_hold(&self.table.entries()[number])).count();
         for number in numbers {
             self.set_refusal(number, Refusal::Kind(LockErrorKind::Closed));

@@ -75,6 +75,45 @@ fn a_closed_node_ends_what_waits_and_takes_what_is_held() {
     assert_eq!((attempts, holds, given_back), (0, 0, 0));
 }
 
+/// A bounded part of the holds is taken at a time, and between two parts other tasks run.
+#[test]
+fn a_lost_batch_at_the_end_of_a_part_is_released_once_with_its_guard() {
+    let mut core = core();
+    for nth in 1..MAX_AT_ONCE {
+        held(&mut core, at(0), &nth.to_string());
+    }
+    let members = [(); 2].map(|()| {
+        let (_, member) = queued(&mut core, at(0), "a");
+        member
+    });
+    let numbers = members.each_ref().map(Member::number);
+    let grant = Event::GrantedBatch { token: token(), left_ms: 10_000, numbers: numbers.to_vec() };
+    core.event(at(1)).heard(grant);
+    let Outcome::Granted { number, .. } = core.event(at(1)).take(numbers[0] >> ROUND_BITS) else {
+        panic!("it is not granted");
+    };
+    core.event(at(2)).heard(Event::Revoked { numbers: numbers.to_vec() });
+    core.drain();
+    core.close();
+    core.event(at(3)).end_attempts(0, LockErrorKind::Closed);
+    core.event(at(3)).take_holds(0, "the node was shut down");
+    let mut requests = sent(&mut core);
+    for request in &requests {
+        let answer = match &request.command {
+            Command::Leave { .. } => Answer::Left(reply(vec![Left::Left], LEASE, None)),
+            _ => Answer::Released(reply(Released::Released, LEASE, None)),
+        };
+        core.event(at(3)).replied(request, &answer);
+    }
+    core.event(at(4)).dropped(number);
+    requests.extend(sent(&mut core));
+    let is_left = |request: &&StoreRequest| match &request.command {
+        Command::Leave { leaving } => leaving.iter().any(|one| one.member == members[0]),
+        _ => false,
+    };
+    assert_eq!(requests.iter().filter(is_left).count(), 1);
+}
+
 #[test]
 fn an_offer_that_is_not_taken_before_its_runtime_ends_is_refused() {
     let mut core = core();
