@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Core;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::{Member, ROUND_BITS};
+use crate::name::LockName;
 use crate::node::effect::{Effect, Note, StoreRequest, Way};
 use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
 use crate::{Acquired, Command, Mode};
@@ -211,7 +212,7 @@ impl<P: Mirror> Core<P> {
         self.finish(number, Refusal::Store(error.clone()));
     }
 
-    /// Ends an attempt without a lock: sets the refusal for the caller and logs it. Called after
+    /// Ends an attempt without a lock, and refuses it to a caller who still waits. Called after
     /// the acquire was refused or has failed for good, and after the server has removed the waiter.
     /// If the acquire may still run on the server, as after a time-out, the node also sends a
     /// leave. This stores a tombstone there, by which the server refuses the late acquire.
@@ -221,13 +222,10 @@ impl<P: Mirror> Core<P> {
         if !entry.is_attempt() {
             return;
         }
-        let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
-        let note = Note::Refused { lock, refusal: refusal.clone(), of };
-        self.set_refusal(number, refusal);
+        self.refuse(number, refusal);
         self.table.change(number, |entry| {
             entry.state = entry.gone(now);
         });
-        self.push(Effect::Observe(note));
     }
 
     /// Handles the report that the server removed this waiter because a newer one is to take its
@@ -244,12 +242,24 @@ impl<P: Mirror> Core<P> {
         self.finish(number, Refusal::Kind(LockErrorKind::Superseded));
     }
 
-    pub(super) fn set_refusal(&mut self, number: u64, refusal: Refusal) {
-        let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
-        let is_waiting = self.table.change(number, |entry| entry.set_refusal(refusal));
-        if let (Some(true), Some(mirror)) = (is_waiting, mirror) {
-            self.push(Effect::Wake(mirror));
+    /// Sets the refusal for the caller of an attempt, and logs it. Does nothing if no caller waits
+    /// any more: a caller that was cancelled or has timed out has counted this itself.
+    pub(super) fn refuse(&mut self, number: u64, refusal: Refusal) {
+        if let Some((lock, of)) = self.set_refusal(number, refusal.clone()) {
+            self.push(Effect::Observe(Note::Refused { lock, refusal, of }));
         }
+    }
+
+    /// Sets the refusal for the caller of an attempt. Returns the lock and the mirror if such a
+    /// caller waits; otherwise does nothing.
+    pub(super) fn set_refusal(&mut self, number: u64, refusal: Refusal) -> Option<(LockName, P)> {
+        let entry = self.table.get(number)?;
+        let (lock, mirror) = (entry.lock.clone(), entry.mirror.clone());
+        let is_waiting = self.table.change(number, |entry| entry.set_refusal(refusal))?;
+        if is_waiting {
+            self.push(Effect::Wake(mirror.clone()));
+        }
+        is_waiting.then_some((lock, mirror))
     }
 
     /// Ends an attempt whose caller no longer waits, and removes it on the server by a leave. If
@@ -317,11 +327,8 @@ impl<P: Mirror> Core<P> {
         if number % ROUNDS + 2 < ROUNDS {
             return Some(self.next_round(number));
         }
-        let entry = self.table.get(number)?;
-        let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
-        let refusal = Refusal::Store(StoreError::refused(LockErrorKind::Unavailable, TOO_OFTEN));
-        self.set_refusal(number, refusal.clone());
-        self.push(Effect::Observe(Note::Refused { lock, refusal, of }));
+        let error = StoreError::refused(LockErrorKind::Unavailable, TOO_OFTEN);
+        self.refuse(number, Refusal::Store(error));
         None
     }
 

@@ -776,7 +776,7 @@ impl<P: Mirror> Core<P> {
     /// Refuses the lock to the first member of a batch, because the store did not confirm on
     /// replicas or on disk that the grant was written. If another member waits, a further renewal
     /// must confirm the hold for it.
-    pub(super) fn refuse_first(&mut self, first: u64, refusal: &Refusal) {
+    pub(super) fn refuse_first(&mut self, first: u64, refusal: Refusal) {
         let now = self.now;
         if !self.has_next(first) {
             self.serve_next(first, Some(now));
@@ -784,7 +784,7 @@ impl<P: Mirror> Core<P> {
         }
         let Some(batch) = self.batches.get_mut(first) else { return };
         let Some((number, _)) = batch.rest.pop_front() else { return };
-        self.set_refusal(number, refusal.clone());
+        self.refuse(number, refusal);
         self.forget_member(number);
         if self.has_next(first) {
             self.confirm(first);

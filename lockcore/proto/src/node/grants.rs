@@ -223,19 +223,15 @@ impl<P: Mirror> Core<P> {
     pub(super) fn refuse_unconfirmed(&mut self, member: &Member, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
-        let entry = &self.table.entries()[&number];
-        if !matches!(entry.state, State::Confirming { .. } | State::ConfirmingBatch) {
-            return self.renewal_failed(member, error);
-        }
-        let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
         let refusal = Refusal::Store(error.clone());
-        if let State::ConfirmingBatch = entry.state {
-            self.refuse_first(number, &refusal);
-        } else {
-            self.set_refusal(number, refusal.clone());
-            self.table.change(number, |entry| entry.state = entry.leaving(now));
+        match self.table.entries()[&number].state {
+            State::ConfirmingBatch => self.refuse_first(number, refusal),
+            State::Confirming { .. } => {
+                self.refuse(number, refusal);
+                self.table.change(number, |entry| entry.state = entry.leaving(now));
+            }
+            _ => self.renewal_failed(member, error),
         }
-        self.push(Effect::Observe(Note::Refused { lock, refusal, of }));
     }
 
     pub(super) fn offer(

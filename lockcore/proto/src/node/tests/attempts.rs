@@ -374,3 +374,25 @@ fn an_acquire_that_has_not_failed_waits_for_the_store_since_its_server_last_answ
     core.event(at(8)).cancel(first[1].0);
     assert_eq!(core.awaits_store(first[1].0), None);
 }
+
+/// The caller has counted its own end, such as a time-out.
+#[test]
+fn an_attempt_without_a_caller_is_not_noted_as_refused() {
+    let error = StoreError::ambiguous("cut");
+    let busy = Answer::Acquired(reply(vec![Acquired::Busy], LEASE, None));
+    for (answer, is_cancelled) in [(None, true), (Some(&busy), true), (Some(&busy), false)] {
+        let mut core = core();
+        let wish = Request { mode: Mode::Try, ..wish("a") };
+        let (attempt, request) = core.event(at(0)).begin(wish, ()).expect("it is open");
+        let request = request.expect("the first is sent");
+        if is_cancelled {
+            core.event(at(1)).cancel(attempt);
+        }
+        match answer {
+            Some(answer) => core.event(at(2)).replied(&request, answer),
+            None => core.event(at(2)).unanswered(&request, &error),
+        }
+        let is_note = |effect: &_| matches!(effect, Effect::Observe(Note::Refused { .. }));
+        assert_eq!(core.drain().iter().any(is_note), !is_cancelled, "{answer:?}");
+    }
+}

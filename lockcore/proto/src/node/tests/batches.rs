@@ -724,6 +724,20 @@ fn a_refusal_waits_for_its_caller_although_the_release_of_the_batch_finds_no_hol
 }
 
 #[test]
+fn a_batch_that_is_not_confirmed_is_noted_as_the_refusal_of_the_member_whose_turn_it_was() {
+    let (mut world, _, mirrors, confirm) = confirmed_on_replicas();
+    let few = StoreError::refused(LockErrorKind::Unavailable, "1 of 2 replicas");
+    world.core.event(at(2)).unconfirmed(&confirm, None, &few);
+    let noted = |effect| match effect {
+        Effect::Observe(Note::Refused { of, .. }) => Some(of),
+        _ => None,
+    };
+    let noted: Vec<Outcomes> = world.core.drain().into_iter().filter_map(noted).collect();
+    let [of] = &noted[..] else { panic!("{} are noted", noted.len()) };
+    assert!(Rc::ptr_eq(&of.0, &mirrors[0].0));
+}
+
+#[test]
 fn a_first_that_is_cancelled_while_its_batch_is_confirmed_leaves_nothing_behind() {
     let mut world = World::new();
     world.core.rules.confirm_grants = true;
