@@ -717,18 +717,10 @@ impl<P: Mirror> Core<P> {
     /// Queues a batch member again at the tail under the next member id, because the batch ended
     /// before the member's turn. Does nothing in other states.
     pub(super) fn requeue(&mut self, number: u64) {
-        let now = self.now;
-        if !self.is_in_batch(number) {
-            return;
+        if self.is_in_batch(number) {
+            self.batches.leave(number);
+            self.position_lost(number);
         }
-        self.batches.leave(number);
-        self.position_lost(number);
-        // The old member must leave the batch, if the server still has it.
-        self.table.change(number, |entry| {
-            if let State::Over = entry.state {
-                entry.state = entry.leaving(now);
-            }
-        });
     }
 
     /// Handles the response to a [`Command::Reduce`], or the error. If this request has sent
