@@ -209,10 +209,12 @@ impl LockGuard {
     ///
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold had already ended: the work under it may have overlapped
-    /// with the next holder's. [`LockErrorKind::Unavailable`] if the server did not respond, or the
-    /// kind of the refusal, such as [`LockErrorKind::ReadOnly`]: the release is repeated in the
-    /// background, and if that fails, the lease expires. [`LockErrorKind::Closed`] if the runtime
-    /// of the `Locks` has ended: the lease expires.
+    /// with the next holder's. In a [batch](crate::LocksBuilder::batch_limit), a [release by
+    /// force](crate::Locks::force_release) just before can go unnoticed, with `Ok`, if the server
+    /// had not responded to each acquire in time. [`LockErrorKind::Unavailable`] if the server did
+    /// not respond, or the kind of the refusal, such as [`LockErrorKind::ReadOnly`]: the release is
+    /// repeated in the background, and if that fails, the lease expires.
+    /// [`LockErrorKind::Closed`] if the runtime of the `Locks` has ended: the lease expires.
     ///
     /// # Panics
     /// If the future is polled outside a tokio runtime with timers; the lock is still released.
