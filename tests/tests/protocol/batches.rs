@@ -24,6 +24,7 @@ facts! {
         a_batch_whose_lease_has_ended_is_forgotten_where_its_node_is_away,
         a_force_release_of_a_batch_tells_all_its_members_and_frees_the_lock,
         the_members_of_a_batch_that_was_force_released_come_back_in_front_with_a_touch,
+        batches_that_were_set_aside_one_after_the_other_come_back_in_this_order,
         a_reduction_puts_the_members_of_the_batch_that_still_wait_back_in_front,
         a_reduction_brings_back_no_member_that_has_left,
         a_reduction_of_a_member_that_has_left_the_batch_changes_nothing,
@@ -278,6 +279,20 @@ async fn the_members_of_a_batch_that_was_force_released_come_back_in_front_with_
     assert_eq!(touched.outcome.members, [Presence::Waiting; 2]);
     assert_eq!(bench.queue().await, [members[1].clone(), members[2].clone(), last]);
     bench.everything_expires().await;
+}
+
+async fn batches_that_were_set_aside_one_after_the_other_come_back_in_this_order(mut bench: Bench) {
+    let (a, b, c) = (bench.node().await, bench.node().await, bench.node().await);
+    let held = c.hold(30_000).await;
+    let (first, second) = (a.queue_batch(4).await, b.queue_batch(2).await);
+    let last = c.queue(30_000).await;
+    c.release(&held).await;
+    c.force_release().await;
+    c.force_release().await;
+    assert_eq!(bench.holder().await, Some(last));
+    b.touch(&second.iter().collect::<Vec<_>>()).await;
+    a.touch(&first.iter().collect::<Vec<_>>()).await;
+    assert_eq!(bench.queue().await, [first, second].concat());
 }
 
 /// The downgrade of a batch hold with these members; the hold is named after the first.

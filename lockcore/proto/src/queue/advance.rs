@@ -269,7 +269,10 @@ impl QueueState {
         let members = numbers.iter().map(|number| name.renumbered(*number));
         let is_buried =
             |member: &Member| call.has_tombstones && self.tombstones.get(member).is_some();
-        (front..).zip(members.filter(|member| !is_buried(member))).collect()
+        // The scores end at `front`. If they began there, they could be among the scores of a batch
+        // that was set aside before, because the head's score has grown only by this batch since.
+        let first = front.saturating_sub(numbers.len() as u64);
+        (first..).zip(members.filter(|member| !is_buried(member))).collect()
     }
 
     /// Puts members of an ended batch, whose turn had not come, back at the queue's front.

@@ -165,13 +165,16 @@ local function is_patient(of)
 end
 
 -- Returns the members with these ids, each behind a score in front of the queue, unless they have
--- tombstones. They were at the head before the batch was granted under the member `name`.
+-- tombstones. They were at the head before the batch was granted under the member `name`. The
+-- scores end at `apart.front`. If they began there, they could be among the scores of a batch that
+-- was set aside before, because the head's score has grown only by this batch since.
 local function in_front(name, numbers)
   local of, tail, members = string.sub(name, 1, $node_colon), string.match(name, '^%d+(:.*)$', $number_at), {}
+  local first = math.max(apart.front - #numbers, 0)
   for _, number in ipairs(numbers) do
     local member = of .. number .. tail
     if not (has_tombstones and call('ZSCORE', G, member)) then
-      members[#members + 1] = { text_of(apart.front + #members), member }
+      members[#members + 1] = { text_of(first + #members), member }
     end
   end
   return members
@@ -203,8 +206,7 @@ local function read_and_repair()
   if foreign_key then
     return
   end
-  -- The first score in front of the queue is below the head's by 10^9, so that no waiter is in
-  -- between. In an empty queue it is below the scores of all newly queued members.
+  -- Scores in front of the queue end 10^9 below the head's, so that no waiter is in between. In an empty queue it is below the scores of all newly queued members.
   apart.front = score and math.max(score - $in_front, 0) or $empty_front
   if apart.lapsed then
     put_aside(apart.lapsed, apart.batch)
