@@ -14,6 +14,7 @@ facts! {
     ],
     queue: [
         a_force_release_of_one_part_tells_its_holder_alone_and_of_all_tells_each_node_once,
+        a_force_release_of_thousands_of_lapsed_parts_hands_the_lock_on,
     ],
 }
 
@@ -68,4 +69,17 @@ async fn a_force_release_of_one_part_tells_its_holder_alone_and_of_all_tells_eac
         assert_eq!(node.heard().await, [Event::Revoked { numbers }]);
     }
     assert!(bench.is_empty().await);
+}
+
+// A script that reads as many members at once fails: Lua has room for 8 000 values.
+async fn a_force_release_of_thousands_of_lapsed_parts_hands_the_lock_on(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    for _ in 0..43 {
+        let reads: Vec<_> = (0..200).map(|_| a.member_for(Demand::READ, 30_000)).collect();
+        a.wait_all(&reads.iter().collect::<Vec<_>>()).await;
+    }
+    bench.pass(31_000).await;
+    let lock = b.queue(30_000).await;
+    assert_eq!(a.force_release().await.outcome, Released::Released);
+    assert_eq!(bench.holder().await, Some(lock));
 }

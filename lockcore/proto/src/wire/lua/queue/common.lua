@@ -298,7 +298,8 @@ end
 
 -- Removes expired shared holds, up to the limit for one command.
 local function reclaim()
-  if not first_end or first_end > now then
+  -- A force release has taken all holds, perhaps more than Lua has room for below.
+  if not first_end or first_end > now or hold_count == 0 then
     return
   end
   local lapsed = call('ZRANGEBYSCORE', H, '-inf', now, 'LIMIT', 0, most_reclaimed + #taken)
