@@ -9,6 +9,7 @@ use crate::bench::Bench;
 use crate::facts;
 use crate::node::Node;
 use crate::parts::permits;
+use crate::state::State;
 
 facts! {
     both: [
@@ -25,6 +26,7 @@ facts! {
         a_reduced_part_gives_back_the_weight_that_is_left,
         a_renewed_hold_keeps_its_reduced_weight,
         a_longer_read_beside_it_keeps_the_reduced_weight_of_a_hold,
+        a_downgraded_hold_whose_weight_was_lost_keeps_the_reduced_weights_beside_it,
         a_downgraded_hold_whose_weight_was_lost_takes_nothing_from_the_read_beside_it,
         a_lock_that_becomes_a_read_has_a_new_token_and_lets_readers_in,
         a_force_release_of_one_that_does_not_hold_drops_nobody_and_of_all_parts_hands_on,
@@ -167,6 +169,28 @@ async fn a_longer_read_beside_it_keeps_the_reduced_weight_of_a_hold(mut bench: B
     let (mut state, now_ms) = bench.state().await;
     let ends_ms = state.of_queue().holds_end_ms.expect("it has an end");
     assert!(ends_ms > now_ms + 600_000, "{} ms", ends_ms - now_ms);
+}
+
+async fn a_downgraded_hold_whose_weight_was_lost_keeps_the_reduced_weights_beside_it(
+    mut bench: Bench,
+) {
+    let a = bench.node().await;
+    let lock = a.hold(30_000).await;
+    a.reduce(&lock).await;
+    bench.change(|state, _| state.of_queue().reduced.clear()).await;
+    let three = a.hold_for(permits(3, 4), 30_000).await;
+    reduce_to(&a, &three, 1).await;
+    let soon = |state: &mut State, now_ms| {
+        let state = state.of_queue();
+        state.holds_end_ms = Some(now_ms + 70_000);
+        state.lock_key.as_mut().expect("it is held").ends_ms = state.holds_end_ms;
+    };
+    bench.change(soon).await;
+    assert_eq!(a.renew(&lock).await.outcome, [Renewed::Held]);
+    let (mut state, now_ms) = bench.state().await;
+    let ends_ms = state.of_queue().holds_end_ms.expect("it has an end");
+    assert!(ends_ms > now_ms + 89_000, "{} ms", ends_ms - now_ms);
+    assert_eq!(state.of_queue().weight(&three), 1);
 }
 
 async fn a_downgraded_hold_whose_weight_was_lost_takes_nothing_from_the_read_beside_it(

@@ -19,7 +19,9 @@ local function renew_part(lock_key, member, lease)
     needed = string.format('%d', math.ceil(needed / $round_ms) * $round_ms)
     call('PEXPIREAT', lock_key, needed)
     call('PEXPIREAT', holds, needed)
-    if type(pcall('ZSCORE', reduced, member)) == 'string' then
+    -- Other holds may be reduced, too, even if this hold's weight was lost.
+    local one = pcall('ZRANGE', reduced, 0, 0)[1]
+    if one and string.sub(one, 1, 2) == '~2' then
       call('PEXPIREAT', reduced, needed)
     end
   else
