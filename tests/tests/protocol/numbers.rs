@@ -15,6 +15,7 @@ facts! {
         reads_that_are_held_together_share_a_token_and_later_ones_have_a_new_one,
         parts_share_no_token_from_before_a_failover,
         the_head_gets_no_token_from_before_a_failover,
+        who_asks_for_a_part_s_token_gets_none_from_before_a_failover,
         readers_of_one_run_share_a_token_and_a_lock_has_one_above_all_before_it,
         a_score_is_drawn_from_the_counter_of_tokens,
     ],
@@ -103,6 +104,29 @@ async fn the_head_gets_no_token_from_before_a_failover(mut bench: Bench) {
     a.release(&head).await;
     let (_, new) = bench.shared().await;
     assert!(new > shared, "{new} after {shared}, which was issued elsewhere");
+}
+
+async fn who_asks_for_a_part_s_token_gets_none_from_before_a_failover(mut bench: Bench) {
+    for which in 0..4 {
+        bench.restart().await;
+        let (a, b, c) = (bench.node().await, bench.node().await, bench.node().await);
+        a.hold_for(Demand::READ, 30_000).await;
+        let lock = c.queue(30_000).await;
+        let read = b.queue_for(Demand::READ, 30_000).await;
+        let (_, shared) = bench.shared().await;
+        // The other node has not seen the tokens of the earlier server.
+        c.leave(&lock).await;
+        assert_eq!(bench.shared().await, (2, shared));
+        b.set_token_floors(of_another_server(shared + 5));
+        let token = match which {
+            0 => grant(&b.confirm(&read).await).token,
+            1 => grant(&b.wait(&read).await).token,
+            2 => grant(&b.touch(&[&read]).await).token,
+            _ => grant(&b.reduce(&read).await).token,
+        };
+        assert!(token.get() > shared + 5, "{which}: {token} after {shared} and 5 more");
+        assert_eq!(bench.shared().await, (2, token.get()), "{which}");
+    }
 }
 
 async fn readers_of_one_run_share_a_token_and_a_lock_has_one_above_all_before_it(mut bench: Bench) {

@@ -230,15 +230,21 @@ impl QueueState {
             call.issue_for(batch.len());
             return self.close(member, batch, mark, ends_ms);
         }
-        // All shared holds have the same token, so that a resource with a single stored token
-        // refuses every older holder, reads included. A previous server may have granted a lock
-        // with an unknown token, at most `elsewhere_us`. So issue a new token unless the shared
-        // token is above this value.
-        let shared = self.shared_token().filter(|token| token.get() > call.elsewhere_us);
-        let token = shared.unwrap_or_else(|| call.issue());
-        self.set_parts(self.used() + member.demand().weight(), Some(token));
+        self.set_parts(self.used() + member.demand().weight(), self.shared_token());
+        self.ensure_shared_token(call);
         self.holds.set(member, ends_ms);
         call.keep(ends_ms);
+    }
+
+    /// Issues a token for the shared holds, unless they have one that is above everything seen on
+    /// previous servers.
+    pub(super) fn ensure_shared_token(&mut self, call: &mut Call<'_>) {
+        // All shared holds have the same token, so that a resource with a single stored token
+        // refuses every older holder, reads included. A previous server may have granted a lock
+        // with an unknown token, at most `elsewhere_us`.
+        let shared = self.shared_token().filter(|token| token.get() > call.elsewhere_us);
+        let token = shared.unwrap_or_else(|| call.issue());
+        self.set_parts(self.used(), Some(token));
     }
 
     /// Returns the time when the member's shared hold expires, in ms since the epoch; `None` if it

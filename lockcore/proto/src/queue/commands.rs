@@ -149,15 +149,6 @@ impl QueueState {
         Acquired::Granted
     }
 
-    /// Issues a new token for the shared holds if the lock key contains none. This happens if the
-    /// key was lost and created anew.
-    fn ensure_shared_token(&mut self, call: &mut Call<'_>) {
-        if self.shared_token().is_none() {
-            let token = call.issue();
-            self.set_parts(self.used(), Some(token));
-        }
-    }
-
     /// Adds the exclusive hold to the reply, for a member that has been granted it before. The hold
     /// gets a new token for each of its members, because the lock key does not contain their first
     /// tokens.

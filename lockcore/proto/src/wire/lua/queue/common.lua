@@ -321,6 +321,16 @@ local function take_out(member)
   size = size - 1
 end
 
+-- Issues a token for the shared holds, unless they have one that is above everything seen on
+-- previous servers. All shared holds have one token, so that a resource with a single stored token
+-- refuses any older holder, reads included. A previous server may have granted a lock whose token
+-- is unknown here. That token is not above the previous server's times.
+local function issue_shared()
+  if not token or tonumber(token) <= elsewhere then
+    token = issue()
+  end
+end
+
 -- Grants a member `weight` for `ms`. For an exclusive hold, the lock key gets the flag `new_mark`.
 local function grant(member, weight, ms, new_mark)
   is_granted[member] = true
@@ -330,12 +340,7 @@ local function grant(member, weight, ms, new_mark)
     whole, whole_left, is_whole_new, mark = member, ms, true, new_mark
     return
   end
-  -- All shared holds have one token, so that a resource with a single stored token refuses any
-  -- older holder, reads included. A previous server may have granted a lock whose token is unknown
-  -- here. That token is not above the previous server's times.
-  if not token or tonumber(token) <= elsewhere then
-    token = issue()
-  end
+  issue_shared()
   is_held[member] = true
   hold_count = hold_count + 1
   held[#held + 1] = text_of(now + ms)

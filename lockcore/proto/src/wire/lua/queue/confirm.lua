@@ -36,9 +36,9 @@ elseif type(text) == 'string' then
   if type(ends) == 'string' then
     --#include clock
     local now, left = math.floor(clock / 1000), call('PTTL', lock_key)
-    -- If the lease would end after the lock key expires, the lock key would have to be written,
-    -- too, so the long path is taken.
-    if tonumber(ends) > now and ARGV[6] + $margin_ms <= left then
+    -- If the lease would end after the lock key expires, or if the token may be from before a
+    -- failover, the lock key would have to be written, too, so the long path is taken.
+    if tonumber(ends) > now and ARGV[6] + $margin_ms <= left and token - ARGV[3] > 0 then
       -- This changes nothing. Redis refuses it on a replica. After it, Redis allows ZADD when
       -- memory is full.
       call('DEL', lock_key .. ':guard')
@@ -74,7 +74,7 @@ end
 if letter == 'h' and whole then
   issue(batch_size())
 elseif letter == 'h' then
-  token = token or issue()
+  issue_shared()
 end
 if foreign_key then
   return foreign_key

@@ -49,7 +49,7 @@ elseif is_held then
   if weight < old then
     used, reduced = math.max(used - (old - weight), hold_count), { ARGV[6], member }
   end
-  token = token or issue()
+  issue_shared()
 end
 if is_held then
   hand_on()

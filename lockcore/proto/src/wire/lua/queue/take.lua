@@ -38,9 +38,8 @@ local function report_again(member, ms)
     is_batch_reported = batch ~= ''
     issue(batch_size())
     return report(whole .. batch, ms)
-  elseif not token then
-    token = issue()
   end
+  issue_shared()
   return report(member, ms)
 end
 

@@ -47,8 +47,8 @@ for i, member in ipairs(members) do
     grants[#grants + 1] = is_holding and whole_left or left
     if whole then
       issue()
-    elseif not token then
-      token = issue()
+    else
+      issue_shared()
     end
   elseif asides[i] or apart.scores[member] or scores[i] or is_back[member] then
     letters[i] = 'w'
