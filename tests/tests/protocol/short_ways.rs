@@ -1,11 +1,11 @@
 //! The fast paths of the scripts, and above all where they must not be taken: the outcome equals
 //! the slow path's.
 
-use lock_tests::{COUNTER, lock_key};
+use lock_tests::{COUNTER, lock_key, queue_key};
 use proto::{Acquired, Demand, Member, Mode, Renewed};
 use redis::cmd;
 
-use crate::asking::{acquire, grant};
+use crate::asking::{acquire, grant, left_ms};
 use crate::bench::{Bench, LOCK};
 use crate::facts;
 use crate::node::Node;
@@ -36,6 +36,7 @@ facts! {
         a_full_memory_keeps_no_part_from_being_renewed,
         a_full_memory_keeps_no_lock_from_being_handed_over,
         another_program_s_key_is_left_alone_by_a_refusal,
+        a_position_beyond_a_million_is_told_exactly,
     ],
 }
 
@@ -321,4 +322,43 @@ async fn another_program_s_key_is_left_alone_by_a_refusal(mut bench: Bench) {
     refused(&a, 1, 1).await;
     let found: Vec<String> = bench.redis().ask(cmd("LRANGE").arg(&key).arg(0).arg(-1)).await;
     assert_eq!(found, ["theirs"]);
+}
+
+/// Adds waiters like a member to a queue: as many as are asked for, with the scores from a number
+/// on.
+const PLANT: &str = "
+local from, count, before, behind = ARGV[1], ARGV[2], string.match(ARGV[3], '^(~2[^:]*:)%d+(:.*)$')
+for first = from, from + count - 1, 1024 do
+  local scored = {}
+  for i = first, first + 1023 do
+    scored[#scored + 1] = i
+    scored[#scored + 1] = before .. i .. behind
+  end
+  redis.call('ZADD', KEYS[1], unpack(scored))
+end
+redis.call('PERSIST', KEYS[1])
+";
+
+async fn a_position_beyond_a_million_is_told_exactly(mut bench: Bench) {
+    const COUNT: u64 = 1 << 20;
+    const STEP: u64 = 1 << 15;
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(600_000).await;
+    let first = b.queue(30_000).await;
+    for from in (0..COUNT).step_by(STEP as usize) {
+        let mut plant = cmd("EVAL");
+        plant.arg(PLANT).arg(1).arg(queue_key(LOCK));
+        let () = bench.redis().ask(plant.arg(from + 10).arg(STEP).arg(first.as_str())).await;
+    }
+    let mut position = COUNT;
+    for demand in [Demand::EXCLUSIVE, Demand::READ] {
+        let reply = b.acquire(&b.member_for(demand, 30_000), Mode::Wait, u32::MAX).await;
+        position += 1;
+        assert_eq!(reply.outcome, Acquired::Queued { position }, "{demand}");
+        assert!(left_ms(&reply) <= 600_000, "{reply:?}");
+    }
+    let several = [b.member(30_000), b.member(30_000)];
+    let reply = b.acquire_all(&several.each_ref(), Mode::Wait, u32::MAX).await;
+    let positions = [1, 2].map(|more| Acquired::Queued { position: position + more });
+    assert_eq!(reply.outcome, positions);
 }

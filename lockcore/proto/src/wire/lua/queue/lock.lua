@@ -33,8 +33,8 @@ elseif type(text) == 'string' then
   end
   local size = tonumber(pcall('ZCARD', queue))
   -- A queue is only trusted if the lock key has a flag. Otherwise it belongs to another program, or
-  -- the flag was lost.
-  local is_usual = size and (is_waited or size == 0)
+  -- the flag was lost. A short reply has no room for a position of 2^20.
+  local is_usual = size and (is_waited and size < $positions / 2 or size == 0)
   -- A batch of the same node may contain this member, which then takes the long path.
   local batch = is_waited and string.find(text, '\n', $number_at, true)
   if batch and string.sub(text, 2, 1 + $node_colon) == string.sub(member, 1, $node_colon) then
