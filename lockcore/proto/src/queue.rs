@@ -32,10 +32,11 @@ pub(crate) const FRESH_MS: u64 = 10_000;
 /// How long the server remembers a node's waiters that it has set aside, in ms: see [`SetAside`].
 /// The time begins again when another waiter of the node is set aside.
 pub(crate) const ASIDE_MS: u64 = 15_000;
-/// When members return to the queue's front, their scores end below the head's score by this number.
+/// When members return to the queue's front, their scores end below the head's score by this
+/// number.
 pub(crate) const IN_FRONT: u64 = 1_000_000_000;
-/// Where the scores end of members that return to the front of an empty queue. It is below the score
-/// of any newly queued member, because those are above [`LOST_COUNTER`].
+/// Where the scores end of members that return to the front of an empty queue. It is below the
+/// score of any newly queued member, because those are above [`LOST_COUNTER`].
 pub(crate) const EMPTY_FRONT: u64 = 500_000_000_000_000;
 /// The minimum interval between two searches of a full queue for waiters of dead nodes, in ms.
 pub(crate) const SWEPT_MS: u64 = 1_000;

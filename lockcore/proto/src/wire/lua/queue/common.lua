@@ -206,7 +206,8 @@ local function read_and_repair()
   if foreign_key then
     return
   end
-  -- Scores in front of the queue end 10^9 below the head's, so that no waiter is in between. In an empty queue it is below the scores of all newly queued members.
+  -- Scores in front of the queue end 10^9 below the head's, so that no waiter is in between. In an
+  -- empty queue it is below the scores of all newly queued members.
   apart.front = score and math.max(score - $in_front, 0) or $empty_front
   if apart.lapsed then
     put_aside(apart.lapsed, apart.batch)

@@ -30,8 +30,8 @@ local count, issued
 local held, taken, reduced, unreduced, out, tombstones = {}, {}, {}, {}, {}, {}
 -- Members that are not in the queue: those to set aside, and their scores; those that return, each
 -- behind its score; those no longer set aside. Also where the scores in front of the queue end, and
--- the member whose exclusive lease has ended, with its batch. A single table, because a function may
--- use at most 60 variables of enclosing functions.
+-- the member whose exclusive lease has ended, with its batch. A single table, because a function
+-- may use at most 60 variables of enclosing functions.
 local apart = { aside = {}, scores = {}, returned = {}, no_longer = {} }
 local is_raised, is_queue_kept = false, false
 -- True if the command at most renews shared holds, so that the flag in the lock key stays.
