@@ -28,6 +28,7 @@ facts! {
         a_longer_read_beside_it_keeps_the_reduced_weight_of_a_hold,
         a_downgraded_hold_whose_weight_was_lost_keeps_the_reduced_weights_beside_it,
         a_downgraded_hold_whose_weight_was_lost_takes_nothing_from_the_read_beside_it,
+        permits_beside_a_downgraded_hold_whose_weight_was_lost_are_counted_again,
         a_lock_that_becomes_a_read_has_a_new_token_and_lets_readers_in,
         a_force_release_of_one_that_does_not_hold_drops_nobody_and_of_all_parts_hands_on,
         a_leave_takes_out_waiters_and_parts_and_tells_which_were_there,
@@ -205,6 +206,24 @@ async fn a_downgraded_hold_whose_weight_was_lost_takes_nothing_from_the_read_bes
     a.release(&lock).await;
     assert_eq!(bench.queue().await, [writer]);
     assert_eq!(bench.parts().await.first().map(|(member, _)| member.clone()), Some(read));
+}
+
+async fn permits_beside_a_downgraded_hold_whose_weight_was_lost_are_counted_again(
+    mut bench: Bench,
+) {
+    let a = bench.node().await;
+    let lock = a.hold(30_000).await;
+    a.reduce(&lock).await;
+    let first = a.hold_for(permits(2, 8), 30_000).await;
+    let second = a.hold_for(permits(2, 8), 30_000).await;
+    bench.change(|state, _| state.of_queue().reduced.clear()).await;
+    a.release(&lock).await;
+    assert_eq!(bench.shared().await.0, 4);
+    a.release(&first).await;
+    assert_eq!(bench.shared().await.0, 2);
+    let writer = a.queue(30_000).await;
+    assert_eq!(bench.queue().await, [writer]);
+    a.release(&second).await;
 }
 
 async fn a_lock_that_becomes_a_read_has_a_new_token_and_lets_readers_in(mut bench: Bench) {

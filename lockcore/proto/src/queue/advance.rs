@@ -258,13 +258,20 @@ impl QueueState {
         if !self.holds.remove(member) {
             return false;
         }
-        // Each hold weighs at least 1. If the reduced weights were lost, this hold counts as a
-        // lock, and the others would count as nothing.
-        let used = self.used().saturating_sub(self.weight(member)).max(self.holds.len() as u64);
+        let used = self.used().checked_sub(self.weight(member));
+        // Each hold weighs at least 1, or the sum was wrong. If the reduced weights were lost, this
+        // hold counts as a lock, and the others would count as nothing.
+        let is_right = |used: &u64| !self.holds.is_empty() && *used >= self.holds.len() as u64;
+        let used = used.filter(is_right).unwrap_or_else(|| self.sum_of_weights());
         let token = self.shared_token().filter(|_| !self.holds.is_empty());
-        self.set_parts(if self.holds.is_empty() { 0 } else { used }, token);
+        self.set_parts(used, token);
         self.reduced.remove(member);
         true
+    }
+
+    /// Returns the sum of the weights of all shared holds.
+    pub(super) fn sum_of_weights(&self) -> u64 {
+        self.holds.iter().map(|(_, member)| self.weight(member)).sum()
     }
 
     /// Returns the members with these ids from a batch that has ended. Each has a score in front of

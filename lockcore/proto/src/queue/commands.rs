@@ -434,8 +434,12 @@ impl QueueState {
             // The hold gets a new token, because the server stores no tokens of exclusive holds.
             call.issue();
         } else if new < self.weight(member) {
-            let used = self.used().saturating_sub(self.weight(member) - new);
-            let used = used.max(self.holds.len() as u64);
+            let lost = self.weight(member) - new;
+            let used = match self.used().checked_sub(lost) {
+                Some(used) if used >= self.holds.len() as u64 => used,
+                // The reduced weights were lost, as in `drop_hold`.
+                _ => self.sum_of_weights() - lost,
+            };
             self.set_parts(used, self.shared_token());
             self.reduced.insert(member.clone(), new);
         }

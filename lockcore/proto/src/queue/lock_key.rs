@@ -156,7 +156,7 @@ impl QueueState {
             let (name, batch) = (name.clone(), self.batch().to_vec());
             self.put_aside(call, &name, &batch);
         }
-        let sum = self.holds.iter().map(|(_, member)| self.weight(member)).sum();
+        let sum = self.sum_of_weights();
         let lock_key =
             self.lock_key.get_or_insert(LockKeyValue { held: FREE, mark, ends_ms: Some(0) });
         if let Held::Whole { .. } = lock_key.held {

@@ -129,6 +129,23 @@ local function read_tombstones()
   return lowest_of('lock:gone', G) and true
 end
 
+-- Returns the sum of the weights of all shared holds: without the holds that this command takes,
+-- and with the holds that it grants.
+local function sum_of_weights()
+  local sum, holders = 0, call('ZRANGE', H, 0, -1)
+  for from = 1, #holders, $most_unpacked do
+    local to = math.min(from + $most_unpacked - 1, #holders)
+    for i, score in ipairs(call('ZMSCORE', R, unpack(holders, from, to))) do
+      local holder = holders[from + i - 1]
+      sum = sum + (is_taken[holder] and 0 or weight_of(holder, score))
+    end
+  end
+  for i = 2, #held, 2 do
+    sum = sum + (is_granted[held[i]] and weight_of(held[i]) or 0)
+  end
+  return sum
+end
+
 -- Computes a lost sum of weights from the holds, before a decision is based on it.
 local function recount_used()
   if hold_count == 0 then
@@ -136,13 +153,7 @@ local function recount_used()
     return
   end
   if used == 0 then
-    local holders = call('ZRANGE', H, 0, -1)
-    for from = 1, #holders, $most_unpacked do
-      local to = math.min(from + $most_unpacked - 1, #holders)
-      for i, score in ipairs(call('ZMSCORE', R, unpack(holders, from, to))) do
-        used = used + weight_of(holders[from + i - 1], score)
-      end
-    end
+    used = sum_of_weights()
   end
   if lock_key_ends == 0 then
     keep_until(tonumber(call('ZRANGE', H, -1, -1, 'WITHSCORES')[2]))
@@ -270,11 +281,13 @@ local function take_hold(member, score)
   is_taken[member] = true
   taken[#taken + 1] = member
   hold_count = hold_count - 1
-  -- Each hold weighs at least 1. If the reduced weights were lost, this hold counts as a lock, and
-  -- the others would count as nothing.
-  used = hold_count > 0 and math.max(used - weight_of(member, score), hold_count) or 0
+  used = used - weight_of(member, score)
   if hold_count == 0 then
-    token = nil
+    used, token = 0, nil
+  elseif used < hold_count then
+    -- Each hold weighs at least 1, so the sum was wrong. If the reduced weights were lost, this
+    -- hold counts as a lock, and the others would count as nothing.
+    used = sum_of_weights()
   end
   if score then
     unreduced[#unreduced + 1] = member

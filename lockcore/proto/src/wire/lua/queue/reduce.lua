@@ -47,7 +47,11 @@ elseif is_held and whole then
 elseif is_held then
   local old = weight_of(member, call('ZSCORE', R, member))
   if weight < old then
-    used, reduced = math.max(used - (old - weight), hold_count), { ARGV[6], member }
+    if used - (old - weight) < hold_count then
+      -- The reduced weights were lost, as in `take_hold`.
+      used = sum_of_weights()
+    end
+    used, reduced = used - (old - weight), { ARGV[6], member }
   end
   issue_shared()
 end
