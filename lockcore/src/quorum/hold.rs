@@ -182,14 +182,16 @@ impl Hold {
 
     fn give_back(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         let was_lost = self.is_lost();
-        if was_lost {
-            self.shared.notify_lost();
-        }
+        self.shared.report_if_found();
+        let closed = self.shared.has_ended().then(|| self.shared.primaries().closed());
         let loss = self.shared.lost.clone();
         let majority = self.shared.primaries().majority();
         let steps = self.shared.take();
         let releases: Vec<_> = steps.into_iter().map(|step| step.guard.release()).collect();
         async move {
+            if let Some(closed) = closed {
+                return Err(closed);
+            }
             let released = join_all(releases).await;
             let lost = |error: &LockError| error.kind() == LockErrorKind::Lost;
             let confirmed = released.iter().filter(|release| release.is_ok()).count();
@@ -207,6 +209,7 @@ impl Hold {
 
     /// Ends the hold without a release: all primaries stay locked until the leases end.
     pub(crate) fn leak(&self) {
+        self.shared.report_if_found();
         for step in self.shared.take() {
             step.guard.leak();
         }
@@ -216,6 +219,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        self.shared.report_if_found();
         // Release the primaries now, rather than when the task has ended.
         drop(self.shared.take());
         let SharedHold { context, since, .. } = &*self.shared;
@@ -294,6 +298,18 @@ impl SharedHold {
             self.changed.notify_one();
         }
         !is_held
+    }
+
+    /// Reports a loss that a guard has found, before the task that would report it ends.
+    fn report_if_found(&self) {
+        if self.was_lost.load(Ordering::Acquire) && !self.has_ended() {
+            self.notify_lost();
+        }
+    }
+
+    /// Returns true if the runtime of the primaries has ended.
+    fn has_ended(&self) -> bool {
+        self.primaries().nodes().any(|node| node.has_ended())
     }
 
     /// Notifies the guards that the hold is lost, and reports the loss, unless the hold was

@@ -596,7 +596,11 @@ fn a_hold_is_lost_once_its_runtime_has_ended() {
     assert!(!guard.is_lost());
     drop(theirs);
     assert!(guard.is_lost() && token.is_cancelled());
-    runtime().expect("threads").block_on(soon(guard.lost()));
+    runtime().expect("threads").block_on(async {
+        soon(guard.lost()).await;
+        let error = soon(guard.release()).await.expect_err("nothing can be sent");
+        assert_eq!(error.kind(), LockErrorKind::Closed, "{error}");
+    });
 }
 
 // A caller may ask while a mutex is locked that code of others, such as a logger, locks too.
