@@ -2,9 +2,9 @@
 //!
 //! # Implementation notes
 //!
-//! - A caller writes the request itself if none is pending, so that no task has to be woken.
-//!   Otherwise the reader, the task of the connection, writes it: the reader has just woken several
-//!   callers for replies read together, and sends all their new requests in a single write.
+//! - A caller writes the request itself, so that no task has to be woken. Only after the reader,
+//!   the task of the connection, has woken several callers for replies read together, it sends all
+//!   their new requests in a single write.
 //! - A timed-out request stays in the queue: its reply, if any, is discarded in order, and never
 //!   delivered to the next request. So are all but the last reply to a transaction.
 //! - All requests on a connection have the same timeout, so they expire in the order of sending,
@@ -14,9 +14,9 @@
 //! - When the runtime ends, it drops the reader and with it the recipients, without a reply.
 
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -25,6 +25,7 @@ use futures_util::future::BoxFuture;
 use redis::{RedisError, ServerError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf};
 use tokio::sync::oneshot;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 
 use super::decoder::Decoder;
@@ -253,7 +254,11 @@ impl State {
         // has dropped a guard, the request would stay unsent, and all replies unread.
         //
         // If the socket did not accept all bytes, it wakes the reader later, which writes the rest.
-        if !is_first || outgoing.write(&mut Context::from_waker(reader)).is_ok() {
+        // Unconstrained, because the caller may have used up the budget of its task: the socket
+        // would then accept nothing, and wake the reader only when this thread is free.
+        let write = unconstrained(poll_fn(|cx| Poll::Ready(outgoing.write(cx))));
+        let mut cx = Context::from_waker(reader);
+        if !is_first || matches!(pin!(write).poll(&mut cx), Poll::Ready(Ok(()))) {
             return Ok((deadline, None));
         }
         self.reader_comes = true;

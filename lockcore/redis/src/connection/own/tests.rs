@@ -150,6 +150,18 @@ async fn a_request_is_written_by_its_caller_while_another_waits_for_its_reply() 
     assert_eq!(soon(waiting).await.expect("no panic"), Ok(Value::Int(7)));
 }
 
+#[tokio::test]
+async fn a_request_is_written_by_a_caller_whose_task_has_used_up_its_budget() {
+    let (connection, mut server) = pair(1 << 10);
+    settle().await;
+    while tokio::task::consume_budget().now_or_never().is_some() {}
+    let command = echo("1");
+    let mut sending = std::pin::pin!(connection.send(&command));
+    assert!(sending.as_mut().now_or_never().is_none());
+    let read = tokio::task::unconstrained(reads(&mut server, &["1"]));
+    assert!(read.now_or_never().is_some(), "it is written");
+}
+
 /// A socket that counts the attempts to write to it.
 struct Counted(DuplexStream, Arc<AtomicUsize>);
 
