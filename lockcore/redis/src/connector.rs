@@ -28,9 +28,6 @@ use crate::tls::{self, Tls};
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
-/// Pause between two lookups of the current primary at the sentinels, by which a failover is
-/// noticed.
-const LOOKUP_PERIOD: Duration = Duration::from_secs(2);
 /// Idle time after which the kernel begins to check whether the peer is alive (TCP keepalive).
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Time after which the kernel closes a connection whose peer does not acknowledge data.
@@ -171,18 +168,13 @@ impl Connector {
         matches!(self.source, ServerSource::Sentinels(_))
     }
 
-    /// Waits until the sentinels name a primary other than the current one, and returns the address
-    /// of the new primary. Never completes without sentinels.
-    pub(crate) async fn moved(&self) -> String {
+    /// Asks the sentinels, and returns the address of their primary if it is not the current one.
+    /// Never completes without sentinels.
+    pub(crate) async fn moved(&self) -> Option<String> {
         let ServerSource::Sentinels(sentinels) = &self.source else {
             return std::future::pending().await;
         };
-        loop {
-            tokio::time::sleep(LOOKUP_PERIOD).await;
-            if let Some(primary) = sentinels.moved().await {
-                return primary.to_string();
-            }
-        }
+        sentinels.moved().await.map(|primary| primary.to_string())
     }
 
     /// Opens a command connection, and sends HELLO on it. `timeout` is the timeout of each request

@@ -138,7 +138,9 @@ pub fn breaks_connection(error: &RedisError) -> bool {
 
 /// Returns true if the server refused a write because it is a replica.
 pub fn is_of_replica(error: &RedisError) -> bool {
-    kind(error) == Some(ClientErrorKind::ReadOnly) && error.code() == Some("READONLY")
+    // Before Redis 7, an error inside a script comes wrapped in an ERR.
+    let is_named = error.detail().is_some_and(|detail| detail.contains("-READONLY "));
+    kind(error) == Some(ClientErrorKind::ReadOnly) && (error.code() == Some("READONLY") || is_named)
 }
 
 /// Returns the kind of a known server error. `None` for an unknown error, and for an error of the
@@ -315,6 +317,8 @@ mod tests {
     fn an_error_wrapped_by_an_older_server_is_recognised() {
         let detail = "Error running script (call to f_0): @user_script:1: @user_script: 1: -OOM command not allowed";
         assert_eq!(said("ERR", detail).kind, ClientErrorKind::OutOfMemory);
+        let detail = "Error running script (call to f_0): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.";
+        assert_eq!(said("ERR", detail).kind, ClientErrorKind::ReadOnly);
         let detail = "Error running script: WRONGTYPE Operation against a key holding the wrong kind of value";
         assert_eq!(said("ERR", detail).kind, ClientErrorKind::WrongType);
     }

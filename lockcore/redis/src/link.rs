@@ -45,6 +45,10 @@ use crate::task::{Begin, answer_to};
 /// Time since the server's last reply after which a PING checks the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
+/// Pause between two lookups of the current primary at the sentinels, by which a failover is
+/// noticed.
+const LOOKUP_PERIOD: Duration = Duration::from_secs(2);
+
 /// Interval at which the link checks whether the connection was closed.
 const CHECK_PERIOD: Duration = Duration::from_millis(100);
 
@@ -543,11 +547,13 @@ async fn supervise(shared: Arc<SharedLink>) {
 /// primary.
 async fn replace_on_failover(shared: &SharedLink) {
     loop {
+        tokio::time::sleep(LOOKUP_PERIOD).await;
         // Before the lookup: meanwhile, the connection may be replaced by one to the new primary.
         let generation = shared.current().generation;
-        let place = shared.connector.moved().await;
-        let reason = format!("the sentinels name another primary: {place}");
-        shared.give_up(generation, &reason);
+        if let Some(place) = shared.connector.moved().await {
+            let reason = format!("the sentinels name another primary: {place}");
+            shared.give_up(generation, &reason);
+        }
     }
 }
 
