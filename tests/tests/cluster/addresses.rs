@@ -127,6 +127,8 @@ async fn a_failover_is_followed_while_another_new_primary_cannot_be_reached() {
     clustered.fail_over(0).await;
     clustered.promoted(0).await;
     eventually("it is being connected to", SOON, async || silent.in_line() > 0).await;
+    // A replica that lacks too much is never promoted.
+    clustered.follows(4).await;
     clustered.server(1).kill();
     clustered.promoted(1).await;
     let key = clustered.key_of(1, 0);
