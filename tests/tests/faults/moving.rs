@@ -2,12 +2,23 @@
 
 use std::time::Duration;
 
-use lock_tests::{Front, eventually};
+use lock_tests::{Front, Raw, RedisServer, eventually};
 use lockcore::{HoldState, Locks};
 use redis::cmd;
 
 use crate::common::{LONG, SOON, connect, connected, granted, held, queued, release, soon};
 use crate::replicas::{Pair, pair};
+
+/// Makes the old server a replica of the new one.
+async fn hand_off(at_old: &mut Raw, new: &RedisServer) {
+    let mut failover = cmd("FAILOVER");
+    failover.arg("TO").arg("127.0.0.1").arg(new.port());
+    at_old.ask::<()>(&failover).await;
+    eventually("it is a replica", SOON, async || {
+        at_old.clone().info("replication").await.contains("role:slave")
+    })
+    .await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_the_steps_of_a_move_no_hold_and_no_position_is_lost() {
@@ -22,13 +33,7 @@ async fn by_the_steps_of_a_move_no_hold_and_no_position_is_lost() {
     name.leads_to(new.address());
     release(held(&locks, "free", LONG).await).await;
     // 3. The old one hands off.
-    let mut failover = cmd("FAILOVER");
-    failover.arg("TO").arg("127.0.0.1").arg(new.port());
-    at_old.ask::<()>(&failover).await;
-    eventually("it is a replica", SOON, async || {
-        at_old.clone().info("replication").await.contains("role:slave")
-    })
-    .await;
+    hand_off(&mut at_old, &new).await;
     // 4. Its connections end.
     for of in ["normal", "pubsub"] {
         let mut kill = cmd("CLIENT");
@@ -56,13 +61,7 @@ async fn a_confirmed_hold_follows_the_name_though_the_old_server_closes_no_conne
     let locks = soon("a connection", builder.connect(name.url())).await.expect("it may");
     let guard = held(&locks, "k", Duration::from_secs(9)).await;
     name.leads_to(new.address());
-    let mut failover = cmd("FAILOVER");
-    failover.arg("TO").arg("127.0.0.1").arg(new.port());
-    at_old.ask::<()>(&failover).await;
-    eventually("it is a replica", SOON, async || {
-        at_old.clone().info("replication").await.contains("role:slave")
-    })
-    .await;
+    hand_off(&mut at_old, &new).await;
     let before = guard.deadline();
     eventually("it is renewed", SOON, async || {
         assert_ne!(guard.state(), HoldState::Lost);

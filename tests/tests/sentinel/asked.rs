@@ -29,6 +29,19 @@ async fn naming(server: &RedisServer, epoch: u64) -> FakeServer {
     FakeServer::start(move |words| master(words, port, epoch)).await
 }
 
+/// Starts a sentinel that names the first primary, or the second once the number is 1.
+async fn switching(servers: [&RedisServer; 2]) -> (FakeServer, Arc<AtomicUsize>) {
+    let ports = servers.map(RedisServer::port);
+    let at = Arc::new(AtomicUsize::new(0));
+    let current = Arc::clone(&at);
+    let sentinel = FakeServer::start(move |words| {
+        let at = current.load(Ordering::Relaxed);
+        master(words, ports[at], at as u64)
+    })
+    .await;
+    (sentinel, at)
+}
+
 pub(crate) fn url(sentinels: &[&FakeServer]) -> String {
     let addresses: Vec<_> =
         sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
@@ -200,14 +213,7 @@ async fn a_stale_sentinel_that_answers_first_does_not_keep_a_node_at_the_old_pri
 async fn a_node_follows_its_sentinels_though_the_old_primary_still_answers() {
     let old = RedisServer::start();
     let new = RedisServer::start();
-    let ports = [old.port(), new.port()];
-    let at = Arc::new(AtomicUsize::new(0));
-    let current = Arc::clone(&at);
-    let sentinel = FakeServer::start(move |words| {
-        let at = current.load(Ordering::Relaxed);
-        master(words, ports[at], at as u64)
-    })
-    .await;
+    let (sentinel, at) = switching([&old, &new]).await;
     let locks = connect(&url(&[&sentinel])).await.expect("accepted");
     at.store(1, Ordering::Relaxed);
     let there = connect(&new.url()).await.expect("accepted");
@@ -255,14 +261,7 @@ async fn a_connection_for_confirmations_does_not_hide_that_the_primary_has_chang
         })
         .await;
     }
-    let ports = [old.port(), new.port()];
-    let at = Arc::new(AtomicUsize::new(0));
-    let current = Arc::clone(&at);
-    let sentinel = FakeServer::start(move |words| {
-        let at = current.load(Ordering::Relaxed);
-        master(words, ports[at], at as u64)
-    })
-    .await;
+    let (sentinel, at) = switching([&old, &new]).await;
     let builder = Locks::builder().require_replicas(1, Duration::from_secs(1));
     let locks = soon("a connection", builder.connect(&url(&[&sentinel]))).await.expect("accepted");
     at.store(1, Ordering::Relaxed);
