@@ -6,18 +6,13 @@ use http::Request;
 
 use crate::hold::handle::LockHandle;
 use crate::hold::registry::HoldRegistry;
-use crate::http::request_locks::holds;
+use crate::http::request_locks::{OuterHolds, holds};
 use crate::lock::carry::CarryHandle;
 
 /// Stores the [`LockHandle`] in the extensions of an HTTP request; for
 /// [`LockLayer::carry`](crate::LockLayer::carry).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InExtensions;
-
-/// The registry of the request's locks, in place of the handle that [`InExtensions`] removes under
-/// `fail_open`. Inner layers still share these locks, and keep them for detached work.
-#[derive(Debug, Clone)]
-pub(crate) struct OuterHolds(pub(crate) Arc<HoldRegistry>);
 
 impl<B> CarryHandle<Request<B>> for InExtensions {
     fn outer(&self, request: &Request<B>) -> Option<LockHandle> {

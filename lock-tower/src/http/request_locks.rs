@@ -19,7 +19,6 @@ use crate::hold::layer_holds::LayerHolds;
 use crate::hold::registry::HoldRegistry;
 use crate::http::caller::Caller;
 use crate::http::connection::Connection;
-use crate::http::extensions::OuterHolds;
 use crate::http::request_body::PollAhead;
 use crate::http::response_options::ResponseOptions;
 use crate::key::Keys;
@@ -242,6 +241,12 @@ impl Scope {
         layer_holds
     }
 }
+
+/// The registry of the request's locks, in place of the handle that
+/// [`InExtensions`](crate::http::InExtensions) removes under `fail_open`. Inner layers still share
+/// these locks, and keep them for detached work.
+#[derive(Debug, Clone)]
+pub(crate) struct OuterHolds(pub(crate) Arc<HoldRegistry>);
 
 /// Returns the registry of the request's locks from these extensions; `None` if no outer layer has
 /// made one.
