@@ -24,7 +24,8 @@ class RedisFifoLock:
 
 
 async def connect(url):
-    return RedisFifoLock(redis.asyncio.Redis.from_url(url))
+    # Each waiter has a connection, more than the default limit of the pool.
+    return RedisFifoLock(redis.asyncio.Redis.from_url(url, max_connections=2_000))
 
 
 kit.run(f"redis-fifo-lock {redis_fifo_lock.__version__}", connect)
