@@ -146,20 +146,6 @@ local function sum_of_weights()
   return sum
 end
 
--- Computes a lost sum of weights from the holds, before a decision is based on it.
-local function recount_used()
-  if hold_count == 0 then
-    used, token = 0, nil
-    return
-  end
-  if used == 0 then
-    used = sum_of_weights()
-  end
-  if lock_key_ends == 0 then
-    keep_until(tonumber(call('ZRANGE', H, -1, -1, 'WITHSCORES')[2]))
-  end
-end
-
 -- Adds a part to a node's message, because each node gets a single message for all its members.
 local function add(messages, of, part)
   local parts = messages[of]
@@ -228,7 +214,14 @@ local function read_and_repair()
     used, token, has_stale_holds, has_reduced = ALL, nil, ending or has_reduced, false
   else
     hold_count, first_end = ending and call('ZCARD', H) or 0, ending
-    recount_used()
+    if hold_count == 0 then
+      used, token = 0, nil
+    elseif used == 0 then
+      used = sum_of_weights()
+    end
+    if hold_count > 0 and lock_key_ends == 0 then
+      keep_until(tonumber(call('ZRANGE', H, -1, -1, 'WITHSCORES')[2]))
+    end
   end
 end
 
