@@ -429,7 +429,7 @@ fn an_offer_that_lapses_is_skipped_and_its_attempt_goes_on_in_the_next_round() {
 fn with_less_than_half_a_claim_left_the_hold_is_renewed_before_the_next_is_served() {
     let (mut world, attempts) = World::granted(2);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-    // The renewal due at half the claim is in flight for long.
+    // The renewal that is due soon after the hand-off is in flight for long.
     let late = world.due(at(4_960));
     assert!(matches!(&late[..], [StoreRequest { command: Command::Renew { .. }, .. }]), "{late:?}");
     world.core.event(at(5_200)).dropped(number);
