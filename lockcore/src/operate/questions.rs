@@ -40,7 +40,8 @@ impl Locks {
     }
 
     /// Returns the number of refused acquisitions for each [class](crate::LockRequest::class),
-    /// whatever the reason, since this `Locks` was built. Sends no request.
+    /// since this `Locks` was built: the sum of all causes in the metric
+    /// [`lockcore_refused_total`](crate::guide::observability). Sends no request.
     pub fn refused_by_class(&self) -> BTreeMap<Arc<str>, u64> {
         self.heat().refused_by_class()
     }
