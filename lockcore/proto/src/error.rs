@@ -25,8 +25,11 @@ pub enum LockErrorKind {
     /// both requests use `KeepNewest`.
     Superseded,
     /// The store could not be reached: it was disconnected or did not respond within the
-    /// `request_timeout`, for the request's `store_wait` or longer. If the caller's wait is shorter
-    /// and ends first, the error is a [`Timeout`](Self::Timeout).
+    /// `request_timeout`, for the request's `store_wait` or longer.
+    ///
+    /// If the caller's wait ends first, the error is the same while the connection is down, even
+    /// for a queued request, and after a failed try. While the connection is open and the server
+    /// silent, it is a [`Timeout`](Self::Timeout).
     ///
     /// This is also the error in these cases:
     ///

@@ -137,8 +137,8 @@ impl LockOptions {
     /// Sets how long an unqueued request waits for a store that does not respond. After that, the
     /// request fails with the store's error, usually
     /// [`Unavailable`](crate::LockErrorKind::Unavailable). Once the store has been away that long,
-    /// further requests fail at once until the store is back, which is checked at least once a
-    /// second.
+    /// further requests fail at once until the store is back, which is [detected within
+    /// seconds](crate::guide::overload#a-store-that-is-away).
     ///
     /// A server is away while it is disconnected, or after it has left a request without a response
     /// for the [request timeout](crate::LocksBuilder::request_timeout) and has sent nothing since.
