@@ -308,9 +308,9 @@ impl LocksBuilder {
 
     /// Sets the maximum batch size, 1 to 64; 32 by default. Up to this many consecutive waiters of
     /// this `Locks` are granted a lock together: a *batch*. This process serves them in turn,
-    /// without requests to the server in between. With 1, each waiter is granted the lock alone.
-    /// The waiters of a batch have the same [label](crate::LockRequest::label) and lease. Waiters
-    /// for reads and permits form no batch.
+    /// mostly without [a round trip](crate::guide::choosing#cost) in between. With 1, each waiter
+    /// is granted the lock alone. The waiters of a batch have the same
+    /// [label](crate::LockRequest::label) and lease. Waiters for reads and permits form no batch.
     ///
     /// The queue order stays the same, and each guard in a batch has a separate token, deadline and
     /// loss. After a [downgrade](crate::LockGuard::downgrade) or a [leak](crate::LockGuard::leak)
