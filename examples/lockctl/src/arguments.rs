@@ -75,7 +75,7 @@ quorum: then nothing changes; 69 if a primary is unreachable, or refuses to serv
 
 const COST: &str = "\
 --all searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at \
-most 20 000 of them. It changes nothing. Locks with a queue shared with JVMs are not found: pass \
+most 20 000 of them. It changes no lock. Locks with a queue shared with JVMs are not found: pass \
 their names.
 
 Exit status: 0; 64 for bad usage; 69 if a server does not reply: --all then shows the locks of the \
@@ -91,7 +91,7 @@ hold's age. TURN IN is estimated from the turns observed since you opened the lo
 
 Each refresh searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy \
 lock, at most 20 000 of them; the pause afterwards is four times as long, at least a second. It \
-changes nothing. If a server does not reply, top names the server and retries. Locks with a queue \
+changes no lock. If a server does not reply, top names the server and retries. Locks with a queue \
 shared with JVMs are not found: pass their names.";
 
 /// Fair locks on Redis: one holder at a time, in order of arrival, across machines.
