@@ -285,7 +285,7 @@ impl LocksBuilder {
 
     /// Sets the time limit for a request to the server; 2 s by default, 50 ms to a minute. A slower
     /// request fails, and a PING checks whether the connection must be replaced. Keep the limit
-    /// below [a quarter of the shortest claim](crate::guide::leases#how-long); otherwise a slow
+    /// below [two fifths of the shortest claim](crate::guide::leases#how-long); otherwise a slow
     /// response to a renewal can cost the hold.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;

@@ -233,8 +233,8 @@ impl LockGuard {
     /// renewals succeed, nearly two thirds of the lease or more are left. Less may be left with a
     /// [fixed lease](crate::LockOptions::fixed_lease), because it is not renewed, and near the end
     /// of a [`max_hold`](crate::LockOptions::max_hold). A lock granted after a wait has only a
-    /// shorter lease, the [claim](crate::guide::leases), until the first renewal, after half of the
-    /// claim. Where the time matters, check the deadline first.
+    /// shorter lease, the [claim](crate::guide::leases), until the first renewal, soon after the
+    /// grant. Where the time matters, check the deadline first.
     pub fn leak(self) -> Instant {
         let deadline = self.deadline();
         self.0.leak();
