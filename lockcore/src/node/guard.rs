@@ -236,8 +236,10 @@ impl NodeGuard {
     /// Drops this guard without a release: the server keeps the hold until the lease ends.
     pub(crate) fn leak(self) {
         let hold = self.into_hold();
-        hold.shared.drop_guard();
+        // First the core: otherwise another guard, on another thread, could be the last and release
+        // the hold before the leak.
         hold.node.with(|core| core.leak(hold.number));
+        hold.shared.drop_guard();
     }
 }
 
@@ -249,5 +251,46 @@ impl Drop for NodeGuard {
             hold.observe_end();
             hold.node.with(|core| core.dropped(hold.number));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::sync::OnceLock;
+    use std::task::{Context, Wake};
+
+    use crate::LockGuard;
+    use crate::api::locks::Locks;
+
+    use super::*;
+
+    /// A waker that counts the guards of a hold when it is woken.
+    struct CountsGuards {
+        guard: LockGuard,
+        count: OnceLock<usize>,
+    }
+
+    impl Wake for CountsGuards {
+        fn wake(self: Arc<Self>) {
+            let _ = self.count.set(self.guard.hold_count());
+        }
+    }
+
+    // Otherwise the release of the other guard, on another thread, could overtake the leak.
+    #[tokio::test]
+    async fn a_leaked_guard_counts_until_the_core_has_leaked_the_hold() {
+        let locks = Locks::in_memory();
+        let leaked = locks.lock("key").await.expect("free");
+        let guard = leaked.reenter().expect("held");
+        let token = guard.cancellation_token();
+        let waker = Arc::new(CountsGuards { guard, count: OnceLock::new() });
+        let mut lost = pin!(token.cancelled());
+        let polled = lost.as_mut().poll(&mut Context::from_waker(&Arc::clone(&waker).into()));
+        assert!(polled.is_pending());
+        // The leak notifies the guards within this call, once the core has processed it.
+        let _until = leaked.leak();
+        assert_eq!(waker.count.get(), Some(&2));
     }
 }
