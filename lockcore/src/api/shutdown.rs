@@ -27,20 +27,25 @@ pub struct Shutdown {
 
 impl Driver {
     pub(crate) async fn shut_down(self: &Arc<Self>, timeout: Duration) -> Shutdown {
-        let deadline = later(Instant::now(), timeout);
-        // Requests in flight, or sent just before the deadline, still have a full request timeout.
-        let end = later(deadline, self.settings.request_timeout);
+        let (start, request_timeout) = (Instant::now(), self.settings.request_timeout);
+        let deadline = later(start, timeout);
+        // The releases sent at the deadline still have a full request timeout.
+        let end = later(deadline, request_timeout);
         let failed_before = self.read(Core::counts).failed;
         self.with(|core| core.close());
+        let is_answered = |counts: Counts| counts.attempts + counts.given_back == 0;
         // Leave the queues first: otherwise a released lock would be granted to a waiter of this
         // node before the waiter leaves.
         let waiters =
             self.for_all(|core, from| core.end_attempts(from, LockErrorKind::Closed)).await;
-        self.until(end, |counts| counts.attempts + counts.given_back == 0).await;
+        // Not until `end`: a server that does not respond must not delay the releases at others.
+        // With a short timeout, the leaves have half of the request timeout.
+        let left = deadline.max(later(start, request_timeout / 2));
+        self.until(left, is_answered).await;
         self.until(deadline, |counts| counts.holds == 0).await;
         let holds =
             self.for_all(|core, from| core.take_holds(from, "the node was shut down")).await;
-        self.until(end, |counts| counts.given_back == 0).await;
+        self.until(end, is_answered).await;
         let counts = self.read(Core::counts);
         let unanswered = counts.attempts + counts.given_back;
         if unanswered == 0 {

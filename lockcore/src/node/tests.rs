@@ -16,6 +16,7 @@ mod clocks;
 mod fenced;
 mod overtaken;
 mod sets;
+mod unanswered;
 mod unheard;
 
 /// Longest time that a test waits for anything, shorter than a default lease.
