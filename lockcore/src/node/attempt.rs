@@ -432,6 +432,7 @@ impl Future for Attempt {
         let polled = self.as_mut().poll_outcome(cx);
         if polled.is_ready() {
             self.cell.close_positions();
+            self.cell.forget_caller();
         }
         polled
     }
@@ -546,8 +547,11 @@ impl PinnedDrop for Attempt {
                 this.node.observer.acquired(&running.span, this.cell, Err("cancelled"));
                 this.node.observer.cancelled(this.cell);
             }
-            AttemptState::Refused(_) | AttemptState::Done => {}
+            AttemptState::Refused(_) => {}
+            // The waker in the cell may already be that of the hold's release.
+            AttemptState::Done => return,
         }
+        this.cell.forget_caller();
     }
 }
 

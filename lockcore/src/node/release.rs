@@ -69,6 +69,12 @@ pub(crate) struct RunningRelease {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
+impl Drop for RunningRelease {
+    fn drop(&mut self) {
+        self.shared.forget_caller();
+    }
+}
+
 impl RunningRelease {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
         let Self { driver, shared, is_polled, timer } = self;

@@ -14,6 +14,7 @@ use crate::types::error::LockError;
 mod busy;
 mod clocks;
 mod fenced;
+mod foreign;
 mod overtaken;
 mod sets;
 mod unanswered;
