@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep};
 
-use super::{HoldCell, Node, NodeGuard, Observer, cause_of, later, timer};
+use super::{HoldCell, Node, NodeGuard, Observer, cause_of, foreign, later, timer};
 use crate::node::class::Class;
 use crate::types::error::LockError;
 
@@ -257,29 +257,30 @@ impl RunningAttempt {
         let demand = request.demand;
         local.label(&mut request, &node.observer);
         let span = node.observer.acquiring(&lock, cell);
-        let in_span = span.clone().entered();
-        if let Some(outage) = store_wait.outage(node, &lock, request.mode)
-            && !node.read(Core::is_closed)
-        {
-            let error = node.error(outage);
-            node.observer.note(&refused(&lock, cell, &error));
-            return Err(error);
-        }
-        let slot = take_slot(node, &request, cell)?;
-        let waits = request.mode == Mode::Wait;
-        if local.refuses_early && waits {
-            predict(&mut request, cell);
-        }
-        if local.records_holders && waits && !span.is_disabled() {
-            cell.record_holders(span.clone(), request.label.clone());
-        }
-        let cell = cell.clone();
-        let begun = node.with(|core| core.begin(request, cell.clone()));
-        let Some((attempt, store_request)) = begun else { return Err(node.closed()) };
-        if let Some(store_request) = store_request {
-            node.send(store_request);
-        }
-        drop(in_span);
+        let begun = foreign::in_span(&span, || {
+            if let Some(outage) = store_wait.outage(node, &lock, request.mode)
+                && !node.read(Core::is_closed)
+            {
+                let error = node.error(outage);
+                node.observer.note(&refused(&lock, cell, &error));
+                return Err(error);
+            }
+            let slot = take_slot(node, &request, cell)?;
+            let waits = request.mode == Mode::Wait;
+            if local.refuses_early && waits {
+                predict(&mut request, cell);
+            }
+            if local.records_holders && waits && !span.is_disabled() {
+                cell.record_holders(span.clone(), request.label.clone());
+            }
+            let begun = node.with(|core| core.begin(request, cell.clone()));
+            let Some((attempt, store_request)) = begun else { return Err(node.closed()) };
+            if let Some(store_request) = store_request {
+                node.send(store_request);
+            }
+            Ok((attempt, slot))
+        });
+        let ((attempt, slot), cell) = (begun?, cell.clone());
         Ok(Self { attempt, lock, cell, demand, limit, store_wait, span, _slot: slot })
     }
 
@@ -383,7 +384,7 @@ impl RunningAttempt {
                 (outcome, waits.then(|| core.cancel(self.attempt)).flatten())
             })
         };
-        let (outcome, unanswered) = self.span.in_scope(take);
+        let (outcome, unanswered) = foreign::in_span(&self.span, take);
         if let Some(outcome) = self.outcome(node, outcome) {
             return outcome;
         }
@@ -402,7 +403,8 @@ impl RunningAttempt {
                 format!("no request has succeeded for {silence:?}"),
             ),
         };
-        self.span.in_scope(|| node.observer.note(&refused(&self.lock, &self.cell, &error)));
+        let refused = refused(&self.lock, &self.cell, &error);
+        foreign::in_span(&self.span, || node.observer.note(&refused));
         Err(error)
     }
 }
@@ -480,24 +482,27 @@ impl Attempt {
         };
         // The wait span is entered only here, because code that holds the lock has a span of its
         // own.
-        let waiting = running.span.clone().entered();
-        // Before the check, so that a later event wakes this task.
-        running.cell.caller.register(cx.waker());
-        let attempt = running.attempt;
-        // An in-memory store has replied by now, but this task must still yield to other tasks. The
-        // budget is checked before the outcome is taken, because the outcome could not be kept.
-        let budget = ready!(poll_proceed(cx));
-        // Right after the request there is no outcome yet. Reading the core shows this at less cost
-        // than an event.
-        let is_asking = has_just_asked && this.node.read(|core| core.is_asking(attempt));
-        let outcome = match is_asking {
-            true => Outcome::Waits,
-            false => this.node.with(|core| core.take(attempt)),
-        };
-        drop(waiting);
-        if !matches!(outcome, Outcome::Waits) {
-            budget.made_progress();
-        }
+        let taken = foreign::in_span(&running.span, || {
+            // Before the check, so that a later event wakes this task.
+            running.cell.caller.register(cx.waker());
+            let attempt = running.attempt;
+            // An in-memory store has replied by now, but this task must still yield to other tasks.
+            // The budget is checked before the outcome is taken, because the outcome could not be
+            // kept.
+            let budget = ready!(poll_proceed(cx));
+            // Right after the request there is no outcome yet. Reading the core shows this at less
+            // cost than an event.
+            let is_asking = has_just_asked && this.node.read(|core| core.is_asking(attempt));
+            let outcome = match is_asking {
+                true => Outcome::Waits,
+                false => this.node.with(|core| core.take(attempt)),
+            };
+            if !matches!(outcome, Outcome::Waits) {
+                budget.made_progress();
+            }
+            Poll::Ready(outcome)
+        });
+        let outcome = ready!(taken);
         if let Some(outcome) = running.outcome(this.node, outcome) {
             running.observe(this.node, &outcome);
             if let Some(at) = running.report_at(this.node, &outcome)
@@ -538,7 +543,6 @@ impl Attempt {
 impl PinnedDrop for Attempt {
     fn drop(self: Pin<&mut Self>) {
         let this = self.project();
-        this.cell.close_positions();
         match this.state {
             AttemptState::New(_) => this.node.observer.unpolled(),
             AttemptState::Running(running) => {
@@ -551,6 +555,7 @@ impl PinnedDrop for Attempt {
             // The waker in the cell may already be that of the hold's release.
             AttemptState::Done => return,
         }
+        this.cell.close_positions();
         this.cell.forget_caller();
     }
 }

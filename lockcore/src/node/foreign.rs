@@ -8,7 +8,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tracing::error;
+use tracing::{Span, error};
 
 /// Calls code from outside this crate, such as a waker. If the code panics, the panic does not
 /// propagate; it is logged with `what`, a name for the code.
@@ -20,6 +20,15 @@ pub(super) fn call(what: &'static str, call: impl FnOnce()) {
         error!(what, "a panic of code outside of this crate was caught");
         drop(panic);
     }));
+}
+
+/// Calls `work` in a span. If the subscriber panics when the span is left, the panic does not
+/// propagate: otherwise the result of `work`, such as a grant, would be lost.
+pub(super) fn in_span<T>(span: &Span, work: impl FnOnce() -> T) -> T {
+    let entered = span.enter();
+    let result = work();
+    call("a tracing subscriber", || drop(entered));
+    result
 }
 
 #[cfg(test)]

@@ -195,7 +195,7 @@ impl Cell {
         if let Some(sender) = self.positions.get() {
             let sender = sender.lock().unwrap_or_else(PoisonError::into_inner).take();
             // Dropped outside the mutex, because it wakes receivers.
-            drop(sender);
+            foreign::call("a waker", || drop(sender));
         }
     }
 

@@ -195,8 +195,8 @@ impl Observer {
         if span.is_disabled() {
             return;
         }
-        drop(of.take_records_holders());
         foreign::call(WATCHERS, || {
+            drop(of.take_records_holders());
             span.record("position", of.position());
             span.record("token", outcome.ok());
             span.record("outcome", outcome.err().unwrap_or("granted"));

@@ -1,12 +1,18 @@
-//! Tests with code from outside this crate: wakers that use the node when they are dropped.
+//! Tests with code from outside this crate: wakers that use the node when they are dropped, and
+//! wakers and subscribers that panic.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, mpsc};
 use std::task::{Context, Wake, Waker};
 
-use super::SOON;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
+
 use super::unanswered::Keeping;
+use super::{SOON, soon};
 use crate::api::locks::Locks;
 use crate::store::memory::MemoryStore;
 
@@ -113,4 +119,93 @@ async fn a_release_is_woken_although_its_acquisition_was_dropped_meanwhile() {
     assert_eq!(keeping.kept.pass_on(), 1);
     assert_eq!(counts.0.load(Ordering::Relaxed), 1);
     release.await.expect("held until now");
+}
+
+/// A waker that panics.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        resume_unwind(Box::new("woken"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_cancelled_although_a_watcher_of_its_positions_panics() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("key").await.expect("free");
+    let mut acquire = Box::pin(locks.lock("key"));
+    assert!(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let mut positions = acquire.positions();
+    positions.mark_unchanged();
+    let waker = Waker::from(Arc::new(Panics));
+    {
+        let mut changed = pin!(positions.changed());
+        assert!(changed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(acquire)));
+        assert!(dropped.is_ok(), "the panic has propagated");
+    }
+    assert_eq!(locks.status().waiting, 0);
+    drop(guard);
+    let _guard = soon(locks.lock("key")).await.expect("free");
+}
+
+/// A subscriber that panics once, when the span `acquire` is left for the nth time.
+struct PanicsOnExit {
+    exits_before: AtomicIsize,
+}
+
+impl Subscriber for PanicsOnExit {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_span() && metadata.name() == "acquire"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {
+        if self.exits_before.fetch_sub(1, Ordering::Relaxed) == 0 {
+            resume_unwind(Box::new("left"));
+        }
+    }
+}
+
+impl PanicsOnExit {
+    fn after(exits_before: isize) -> Dispatch {
+        Dispatch::new(Self { exits_before: AtomicIsize::new(exits_before) })
+    }
+}
+
+/// A subscriber that lives on: with a single subscriber, tracing consults the thread that first
+/// reaches a span, which may have none.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| PanicsOnExit::after(isize::MAX));
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_when_a_span_is_left_costs_no_lock() {
+    LazyLock::force(&ANOTHER);
+    // The span is left by the request, and by the poll that takes the grant.
+    for exits_before in 0..2 {
+        let store = MemoryStore::new();
+        let [a, b] = [(); 2].map(|()| Locks::builder().on_memory(&store).expect("options"));
+        let subscriber = PanicsOnExit::after(exits_before);
+        let polled = tracing::dispatcher::with_default(&subscriber, || {
+            let mut acquire = Box::pin(a.lock("key"));
+            let mut context = Context::from_waker(Waker::noop());
+            catch_unwind(AssertUnwindSafe(|| acquire.as_mut().poll(&mut context)))
+        });
+        let inner = subscriber.downcast_ref::<PanicsOnExit>().expect("this subscriber");
+        assert!(inner.exits_before.load(Ordering::Relaxed) < 0, "it has not panicked");
+        drop(polled);
+        drop(soon(b.lock("key")).await.expect("free"));
+        assert_eq!((a.status().waiting, a.status().holding), (0, 0));
+    }
 }
