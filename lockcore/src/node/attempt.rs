@@ -457,11 +457,13 @@ impl Attempt {
                 let limits = (limit, store_wait);
                 let begun =
                     RunningAttempt::begin(this.node, request, this.cell, *this.local, limits);
-                // With `leaves_in_outage`, the caller continues without the lock and does not
-                // retry, so the error is not delayed.
-                if matches!(&begun, Err(error) if error.kind() != LockErrorKind::Closed)
-                    && !this.local.leaves_in_outage
-                {
+                // With `leaves_in_outage`, the caller continues without the lock in an outage and
+                // does not retry, so the error is not delayed.
+                let is_at_once = |error: &LockError| {
+                    error.kind() == LockErrorKind::Closed
+                        || (this.local.leaves_in_outage && error.is_outage())
+                };
+                if matches!(&begun, Err(error) if !is_at_once(error)) {
                     report_at = this.node.refusals.turn(limit.instant(this.node));
                 }
                 begun

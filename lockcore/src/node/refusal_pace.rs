@@ -107,4 +107,23 @@ mod tests {
         assert!(dropped.is_err());
         assert_eq!(locks.status().waiting, 1);
     }
+
+    // Such callers continue without the lock only in an outage; after another refusal they retry.
+    #[tokio::test(start_paused = true)]
+    async fn a_full_locks_refuses_at_a_pace_even_requests_that_leave_in_an_outage() {
+        let locks = crate::Locks::builder().max_waiting(1);
+        let locks = locks.on_memory(&crate::MemoryStore::new()).expect("options");
+        let _held = locks.lock("hot").await.expect("free");
+        let _waiting = tokio::spawn(locks.lock("hot"));
+        tokio::task::yield_now().await;
+        let start = Instant::now();
+        let ask = async || {
+            let request = locks.key("hot").wait(Duration::from_secs(1)).leave_in_outage(true);
+            let error = request.lock().await.expect_err("full");
+            assert_eq!(error.kind(), proto::LockErrorKind::QueueFull);
+            start.elapsed()
+        };
+        let times = futures_util::future::join_all((0..750).map(|_| ask())).await;
+        assert_eq!(times.iter().filter(|at| at.is_zero()).count(), 500);
+    }
 }
