@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use proto::node::StoreRequest;
-use proto::{Answer, Command, LockErrorKind, LockName, Released, StoreError};
+use proto::{Answer, Command, Link, LockErrorKind, LockName, Released, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::later;
@@ -183,9 +183,15 @@ impl Driver {
         let store = &self.store;
         // Waiters wait until such an outage ends; a caller that receives the error must fix the
         // login.
-        let is_denied =
-            || store.commands().borrow().is_denied() || store.subscription().borrow().is_denied();
-        if error.kind == LockErrorKind::Unavailable && is_denied() {
+        // Each borrow ends before the next, because both may be of the same channel: a second
+        // borrow waits for a writer that waits for the end of the first.
+        let is_denied = |link: watch::Receiver<Link>| {
+            let link = link.borrow();
+            link.is_denied()
+        };
+        if error.kind == LockErrorKind::Unavailable
+            && (is_denied(store.commands()) || is_denied(store.subscription()))
+        {
             return LockError::of_store(StoreError { kind: LockErrorKind::Denied, ..error })
                 .of_outage();
         }
