@@ -282,6 +282,10 @@ impl IdempotencyLayer {
     /// An attempt leaves no response if the process dies, if the handler panics, fails with an
     /// error or takes longer than [`max_run`](Self::max_run), if the response has
     /// [`Meaning::Unknown`], such as 500, or if it cannot be stored.
+    ///
+    /// If the store does not confirm that an attempt begins, the attempt is refused with 503, and
+    /// its record is removed. The record stays if this fails too, or if the store executes the
+    /// start later: then the next request is refused, although the handler never ran.
     pub fn remember_starts(mut self) -> Self {
         self.config.on_unanswered = OnUnanswered::Refuse;
         self

@@ -62,7 +62,9 @@ pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
 
     /// Removes the record if it has this token and no outcome. The layer calls this after a request
     /// that did nothing, so that the next request with the key starts anew. It does not call this
-    /// if an earlier request left the record without an outcome.
+    /// if an earlier request left the record without an outcome. The layer also calls this after a
+    /// [`start`](Self::start) without [`Start::takes_over`] that found the store unavailable: such
+    /// a start may have written this request's record, but not replaced an earlier request's.
     ///
     /// # Errors
     /// The store is unavailable. The record may have been removed.

@@ -17,7 +17,8 @@ use crate::record::Record;
 ///
 /// An attempt leaves no response if the process dies, if the handler panics, fails, runs too long
 /// or returns a response of [unknown meaning](crate::Meaning::Unknown), or if the response cannot
-/// be stored. The work may have been done.
+/// be stored. The work may have been done. If the store did not confirm that the attempt began, and
+/// then could not remove the record, the handler never ran.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unanswered<'a> {

@@ -25,7 +25,7 @@ use crate::record::outcome::Outcome;
 use crate::refusal::Cause;
 use crate::request_body::ReadBody;
 use crate::response_body::AnswerBody;
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::{Finish, Finished, Start, Started};
 use crate::unanswered::{Decision, OnUnanswered};
 
@@ -151,7 +151,15 @@ impl Keyed {
                     }
                     start.takes_over = true;
                 }
-                Err(error) => return Next::Answered(config.failed(record, &error)),
+                Err(error) => {
+                    // The start may have been executed although the reply is missing, and its
+                    // record would refuse the next attempt. A start that takes over may have
+                    // replaced the record of an earlier attempt, whose trace must stay.
+                    if !start.takes_over && error.kind() == StoreErrorKind::Unavailable {
+                        self.end(guard).await;
+                    }
+                    return Next::Answered(config.failed(record, &error));
+                }
             }
         }
     }

@@ -148,6 +148,7 @@ pub(crate) struct Spy {
 struct SpyState {
     counts: BTreeMap<&'static str, usize>,
     failing: BTreeMap<&'static str, StoreError>,
+    loses_next_reply_to_start: bool,
 }
 
 impl Spy {
@@ -163,6 +164,12 @@ impl Spy {
             Some(error) => failing.insert(step, error),
             None => failing.remove(step),
         };
+    }
+
+    /// Loses the reply to the next start: the start is executed, and returns that the store is
+    /// unavailable.
+    pub(crate) fn lose_next_reply_to_start(&self) {
+        self.state.lock().unwrap().loses_next_reply_to_start = true;
     }
 
     async fn step(&self, step: &'static str) -> Result<(), StoreError> {
@@ -184,7 +191,11 @@ impl ReplayStore for Spy {
     fn start<'a>(&'a self, key: &'a RecordKey, start: &'a Start) -> StoreFuture<'a, Started> {
         Box::pin(async move {
             self.step("start").await?;
-            self.records.start(key, start).await
+            let started = self.records.start(key, start).await;
+            match std::mem::take(&mut self.state.lock().unwrap().loses_next_reply_to_start) {
+                true => Err(StoreError::unavailable("the reply was lost")),
+                false => started,
+            }
         })
     }
 

@@ -148,6 +148,38 @@ async fn an_attempt_that_did_nothing_does_not_hide_an_earlier_one_that_still_run
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_start_whose_reply_was_lost_is_no_earlier_attempt() {
+    let store = Spy::default();
+    let (service, runs) = counted(&layer(&Locks::in_memory(), &store).remember_starts());
+    store.lose_next_reply_to_start();
+    let refused = send(&service, payment("a1")).await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "idempotency-store-unavailable"));
+    let got = send(&service, payment("a1")).await;
+    assert_eq!((got.status, got.body.as_str()), (200, "run 1"));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_whose_reply_was_lost_does_not_hide_an_earlier_attempt() {
+    let (store, asked) = (Spy::default(), Arc::new(AtomicUsize::new(0)));
+    died(&store, 1).await;
+    let (count, of_store) = (Arc::clone(&asked), store.clone());
+    let layer = layer(&Locks::in_memory(), &store).when_unanswered(move |_| {
+        if count.fetch_add(1, Ordering::SeqCst) == 0 {
+            of_store.lose_next_reply_to_start(); // the start that takes over
+        }
+        Box::pin(async { Decision::Run })
+    });
+    let (service, runs) = counted(&layer);
+    store.lose_next_reply_to_start(); // the start that only finds the record
+    for status in [503, 503, 200] {
+        assert_eq!(send(&service, payment("a1")).await.status, status);
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "the first attempt may have paid");
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_decision_that_never_comes_ends_with_the_longest_run() {
     let (locks, store) = (Locks::in_memory(), Spy::default());
     died(&store, 1).await;

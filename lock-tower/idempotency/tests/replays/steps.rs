@@ -39,6 +39,7 @@ pub(crate) async fn every_step(store: &dyn ReplayStore) {
     );
     let found = store.start(&k, &start(6, false)).await.unwrap();
     assert!(matches!(found, Started::Found(record) if record.token() == token(5)));
+    store.end(&k, token(6)).await.unwrap();
     assert_eq!(seen(store.look_up(&k).await.unwrap()), Some((5, None)), "nothing is written");
     assert_eq!(store.start(&k, &start(6, true)).await.unwrap(), Started::Begun { again: true });
 
