@@ -260,6 +260,7 @@ impl<B: Body> ReadAhead<B> {
         self.pieces.clear();
         self.rest = None;
         self.set_used(0);
+        self.is_full = false;
     }
 
     /// Keeps a frame for the handler: copies the data, and merges it with the previous piece if

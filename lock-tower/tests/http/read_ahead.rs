@@ -48,13 +48,21 @@ async fn scoped<F, R>(locks: &Locks, pieces: usize, handler: F) -> R
 where
     F: AsyncFnOnce(RequestLocks, RequestBody<AnyBody>) -> R,
 {
+    let layer = LockScopeLayer::new(locks.clone()).read_ahead(KB);
+    sent(layer, &vec![2 * KB; pieces], handler).await
+}
+
+/// Sends pieces of these sizes to a handler behind the layer, over HTTP/2. The body does not end.
+async fn sent<F, R>(layer: LockScopeLayer, sizes: &[usize], handler: F) -> R
+where
+    F: AsyncFnOnce(RequestLocks, RequestBody<AnyBody>) -> R,
+{
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let (pieces_of, body) = streamed();
-    for _ in 0..pieces {
-        pieces_of.send(Ok(Frame::data(Bytes::from(vec![b'x'; 2 * KB])))).unwrap();
+    for size in sizes {
+        pieces_of.send(Ok(Frame::data(Bytes::from(vec![b'x'; *size])))).unwrap();
     }
     let mut sender = Some(sender);
-    let layer = LockScopeLayer::new(locks.clone()).read_ahead(KB);
     let mut service = layer.layer(service_fn(move |request: Request<_>| {
         sender.take().unwrap().send(request).ok().unwrap();
         std::future::pending::<Result<Response<AnyBody>, BoxError>>()
@@ -105,6 +113,26 @@ async fn a_body_that_the_handler_reads_during_the_wait_has_its_time_anew() {
         }
         assert_eq!(wait.await.unwrap_err().cause(), Cause::BodyLimit);
         assert_eq!(began.elapsed().as_millis() / 10, 25);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_the_handler_has_dropped_refuses_no_later_wait() {
+    let locks = Locks::in_memory();
+    let held = locks.lock("a").await.unwrap();
+    let layer = LockScopeLayer::new(locks.clone()).read_ahead_total(0);
+    sent(layer, &[70 * KB], async |of_request, body| {
+        let mut first = pin!(of_request.lock(Keys::one("a")));
+        assert!(poll!(&mut first).is_pending()); // the body exceeds the total from now on
+        drop(held);
+        first.await.unwrap();
+        drop(body);
+        let busy = locks.lock("b").await.unwrap();
+        let mut second = pin!(of_request.lock(Keys::one("b")));
+        assert!(tokio::time::timeout(10 * GRACE, &mut second).await.is_err());
+        drop(busy);
+        second.await.unwrap();
     })
     .await;
 }
