@@ -19,7 +19,7 @@ const UNLOCKED: &str = "unlocked";
 pub(crate) struct RequestLog {
     /// When the request first needed a lock. The first wait is measured from this time.
     asked: Instant,
-    /// The sum of all finished waits; `None` until a wait is recorded.
+    /// The sum of all waits that have ended; `None` until a wait is recorded.
     waited: Option<Duration>,
     /// The time and the fencing token of the first grant; `None` before. The event's `hold_ms` is
     /// measured from this time.
@@ -62,13 +62,13 @@ impl RequestLog {
         self.position
     }
 
-    /// Adds the duration of a finished wait, whether the lock was granted or not. A request may
-    /// wait several times.
+    /// Adds the duration of a wait that has ended: with the lock, with a refusal, or because the
+    /// handler gave it up. A request may wait several times.
     pub(crate) fn add_wait(&mut self, wait: Duration) {
         self.waited = Some(self.waited.unwrap_or_default() + wait);
     }
 
-    /// Returns how long the request has waited for locks in total. If no finished wait is recorded,
+    /// Returns how long the request has waited for locks in total. If no wait is recorded,
     /// returns the time since the request first needed a lock.
     pub(crate) fn waited(&self) -> Duration {
         self.waited.unwrap_or_else(|| self.asked.elapsed())

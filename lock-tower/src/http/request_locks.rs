@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -183,23 +183,39 @@ impl RequestLocks {
         let limit = scope.response_options.waiting_per_connection;
         let place = scope.connection.as_ref().map(|connection| connection.place(limit));
         let holds = Some(Arc::clone(&scope.holds));
-        let mut acquire = pin!(AcquireKeys::new(asked, &scope.config, holds, place));
-        let began = Instant::now();
+        let acquire = pin!(AcquireKeys::new(asked, &scope.config, holds, place));
+        let mut waiting = Waiting { scope, acquire, began: Instant::now(), token: None };
         let reader = Reader(scope.body.as_deref());
-        let acquired = poll_fn(|cx| match acquire.as_mut().poll(cx) {
+        let acquired = poll_fn(|cx| match waiting.acquire.as_mut().poll(cx) {
             Poll::Ready(acquired) => Poll::Ready(acquired),
             Poll::Pending => reader.poll(cx).map(Err),
         })
         .await;
-        drop(reader);
+        waiting.token = acquired.as_ref().ok().and_then(AcquiredKeys::last_token);
+        acquired
+    }
+}
+
+/// A request's wait for its locks. Dropping this value records the wait in the request's log, so
+/// that a wait that the handler gives up is recorded, too.
+struct Waiting<'a> {
+    scope: &'a Scope,
+    acquire: Pin<&'a mut AcquireKeys>,
+    began: Instant,
+    /// The fencing token of the last lock; `None` if the locks are not granted.
+    token: Option<u64>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Self { scope, acquire, began, token } = self;
         scope.holds.log(scope.layer, |log| {
             log.add_wait(began.elapsed());
             log.queued(acquire.position());
-            if let Some(token) = acquired.as_ref().ok().and_then(AcquiredKeys::last_token) {
+            if let Some(token) = *token {
                 log.granted(token);
             }
         });
-        acquired
     }
 }
 

@@ -226,6 +226,25 @@ async fn one_event_tells_of_all_waits_of_a_request() {
     assert!(fields.contains_key("token"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_the_handler_gives_up_counts_until_then() {
+    let (log, _here) = Log::here();
+    let locks = Locks::in_memory();
+    let _guard = locks.lock("b").await.unwrap();
+    let answer = serve(LockScopeLayer::new(locks.clone()), async |taken: RequestLocks| {
+        for _ in 0..2 {
+            let wait = taken.lock(Keys::one("b"));
+            assert!(tokio::time::timeout(Duration::from_millis(50), wait).await.is_err());
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        ok()
+    });
+    answer.await.unwrap();
+    let fields = log.one("served");
+    assert!((100.0..110.0).contains(&millis(&fields, "wait_ms")), "{fields:?}");
+    assert_eq!(fields["position"], "0", "the queue that the wait met");
+}
+
 #[tokio::test]
 async fn every_way_out_has_its_outcome() {
     let (log, _here) = Log::here();
