@@ -256,14 +256,18 @@ async function* events(response) {
   }
 }
 
+// The codes of a purchase that had begun and may have been completed.
+const UNKNOWN = ["lock-lost", "idempotency-run-too-long", "idempotency-outcome-unknown"];
+
 function words(number, problem) {
+  if (UNKNOWN.includes(problem.code)) {
+    return `It is unknown if you bought seat ${number}. Check whether the seat is yours.`;
+  }
   const again = problem.retry_after === undefined ? "" : ` Try again in ${problem.retry_after} s.`;
   switch (problem.status) {
     case 423: return `Timed out waiting for seat ${number}.${again}`;
     case 429: return `The queue for seat ${number} is full.${again}`;
-    case 503: return problem.code === "lock-lost"
-      ? `The lock of seat ${number} was lost while you paid. Check whether the seat is yours.`
-      : `Seat ${number} was not bought: ${problem.detail}${again}`;
+    case 503: return `Seat ${number} was not bought: ${problem.detail}${again}`;
     default: return `Seat ${number} was not bought: ${problem.detail}`;
   }
 }
