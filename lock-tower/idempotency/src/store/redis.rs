@@ -13,7 +13,7 @@ use lockcore::FencingToken;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value, cmd};
 
-use self::asking::Asking;
+use self::asking::{Asking, is_wrong_type};
 use self::connect::{Connect, PoolConnect};
 use crate::record::Record;
 use crate::record::key::RecordKey;
@@ -127,7 +127,7 @@ impl RedisReplays {
                 {
                     is_known = false;
                 }
-                Err(error) if error.code() == Some("WRONGTYPE") => {
+                Err(error) if is_wrong_type(&error) => {
                     return Err(StoreError::malformed("the key has another type"));
                 }
                 Err(error) if is_new || is_last => return Err(StoreError::unavailable(error)),

@@ -45,11 +45,17 @@ impl Asking {
     }
 }
 
+/// Returns true if the key has something other than a record. Before Redis 7, the server wraps an
+/// error inside a script in an `ERR`.
+pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
+    const CODE: &str = "WRONGTYPE";
+    error.code() == Some(CODE) || error.detail().is_some_and(|detail| detail.contains(CODE))
+}
+
 /// Returns true if another connection may help. False if the server lacks the script, or has
 /// something other than a record at the key.
 fn is_of_the_connection(error: &RedisError) -> bool {
-    error.kind() != ErrorKind::Server(ServerErrorKind::NoScript)
-        && error.code() != Some("WRONGTYPE")
+    error.kind() != ErrorKind::Server(ServerErrorKind::NoScript) && !is_wrong_type(error)
 }
 
 impl Future for Asking {
@@ -75,5 +81,28 @@ impl Drop for Asking {
                 }
             }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::make_extension_error;
+
+    use super::*;
+
+    #[test]
+    fn a_key_of_another_type_is_recognized_also_inside_a_script_before_redis_7() {
+        let words = "Operation against a key holding the wrong kind of value";
+        let direct = make_extension_error("WRONGTYPE".into(), Some(words.into()));
+        let detail = format!(
+            "Error running script (call to f_0): @user_script:5: @user_script: 5: -WRONGTYPE \
+             {words}"
+        );
+        let wrapped = make_extension_error("ERR".into(), Some(detail.into()));
+        for error in [direct, wrapped] {
+            assert!(is_wrong_type(&error) && !is_of_the_connection(&error), "{error}");
+        }
+        let other = make_extension_error("ERR".into(), Some("Error running script".into()));
+        assert!(!is_wrong_type(&other) && is_of_the_connection(&other), "{other}");
     }
 }
