@@ -20,8 +20,9 @@ use std::net::SocketAddr;
 
 use browser::driver::Driver;
 use browser::tab::Tab;
-use lock_tests::Front;
+use lock_tests::{Front, Raw, RedisServer};
 use office::Office;
+use redis::cmd;
 
 #[tokio::test]
 #[ignore = "needs Chromium: scripts/test --browser"]
@@ -169,6 +170,25 @@ async fn who_clicks_again_after_the_last_try_gets_the_first_answer() {
     tab.until_text_has("#news li:first-child", "Seat 7 is yours, Ann.").await;
     assert_eq!(tab.number("document.querySelectorAll('#news li').length").await, 2);
     office.until_counted("ticket_office_sold_total 1").await;
+    driver.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: scripts/test --browser"]
+async fn a_purchase_of_unknown_outcome_is_not_said_to_have_failed() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let office = Office::open(&["--redis", &server.url(), "--pay-ms", "4000"]).await;
+    let driver = Driver::start().await;
+    let tab = enter(&driver, &office.url("/"), "Ann").await;
+    tab.click("#seat-7 button").await;
+    tab.until_text("#seat-7 button", "Paying…").await;
+    // As after a lost lock, when the same purchase has begun again.
+    let records = redis.keys("ticket-office:replay:*").await;
+    let [record] = &records[..] else { panic!("{records:?}") };
+    redis.ask::<i64>(cmd("HSET").arg(record).arg("token").arg((1_u64 << 53) - 1)).await;
+    tab.until_text_has("#news li:first-child", "Check whether the seat is yours.").await;
+    assert_eq!(office.buyer(7).await, "Ann");
     driver.end().await;
 }
 

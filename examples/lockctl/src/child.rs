@@ -38,6 +38,13 @@ pub(crate) struct Child {
     earlier: Vec<Process>,
 }
 
+/// How the start of CMD ended.
+pub(crate) enum Start {
+    Running(Child),
+    /// The start was ended by the signal with this number, and CMD does not run.
+    Stopped(i32),
+}
+
 /// How CMD ended.
 #[derive(Clone, Copy)]
 pub(crate) struct End {
@@ -50,13 +57,13 @@ pub(crate) struct End {
 impl Child {
     /// Starts CMD with the lock name in the environment variable `LOCK_KEY`, and the fencing token,
     /// except of permits, in `LOCK_TOKEN`. CMD runs in our process group, so that it keeps the
-    /// terminal.
+    /// terminal. Does not start CMD if a terminating signal has arrived.
     pub(crate) fn start(
         command: &[OsString],
         key: &str,
         held: &LockGuard,
         signals: &mut Signals,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Start, Failure> {
         let [program, arguments @ ..] = command else {
             return Err(Failure::new(exit::USAGE, "CMD is missing"));
         };
@@ -72,6 +79,10 @@ impl Child {
         })?;
         process_tree::adopt();
         let earlier = process_tree::descendants(&[]);
+        // As late as possible: a Ctrl-C from now on reaches CMD itself, and is not forwarded.
+        if let Some(number) = signals.pending() {
+            return Ok(Start::Stopped(number));
+        }
         let mut process = Command::from(become_command::command(program, arguments));
         process.env("LOCK_KEY", key);
         match held.demand().is_permits() {
@@ -82,6 +93,7 @@ impl Child {
         process
             .spawn()
             .map(|process| Self { process, key: key.to_owned(), is_to_stop: false, earlier })
+            .map(Start::Running)
             .map_err(|error| become_command::not_started(program, &error))
     }
 
@@ -194,5 +206,35 @@ fn code(status: ExitStatus) -> u8 {
         (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
         (None, Some(signal)) => exit::by_signal(signal),
         (None, None) => exit::FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockcore::Locks;
+    use rustix::process::{getpid, kill_process};
+    use tokio::signal::unix::signal;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_that_arrives_before_the_command_starts_ends_lockctl_without_the_command() {
+        let held = Locks::in_memory().lock("a").await.expect("it is free");
+        // Only signals that no other test of this process needs.
+        let [ending, harmless] = [Signal::USR1, Signal::URG].map(Signal::as_raw);
+        let mut signals = Signals::of(&[harmless, ending]).expect("they can be caught");
+        for number in [harmless, ending] {
+            let mut arrived = signal(SignalKind::from_raw(number)).expect("it can be caught");
+            let number = Signal::from_named_raw(number).expect("it has a name");
+            kill_process(getpid(), number).expect("it is ours");
+            timeout(Duration::from_secs(60), arrived.recv()).await.expect("it arrives");
+        }
+        let command = ["no-such-command-here".into()];
+        let started = Child::start(&command, "a", &held, &mut signals);
+        assert!(matches!(started, Ok(Start::Stopped(number)) if number == ending));
+        assert_eq!(signals.next().await, harmless, "it is kept for CMD");
     }
 }

@@ -6,7 +6,7 @@ use lockcore::{LockError, LockErrorKind, LockGuard, LockOptions, Locks, Shutdown
 use tokio::time::{Instant, timeout};
 
 use crate::arguments::{Exec, Server};
-use crate::child::Child;
+use crate::child::{Child, Start};
 use crate::connect;
 use crate::exit::{self, Failure};
 use crate::progress::Progress;
@@ -84,12 +84,12 @@ async fn hold(
         Waited::Held(held) => held,
         Waited::Stopped(signal) => return Ok(exit::by_signal(signal)),
     };
-    if let Some(signal) = signals.pending() {
-        let _ = held.release().await;
-        return Ok(exit::by_signal(signal));
-    }
     let end = match Child::start(&exec.command, &exec.key, &held, signals) {
-        Ok(child) => child.end(&held, signals).await,
+        Ok(Start::Running(child)) => child.end(&held, signals).await,
+        Ok(Start::Stopped(signal)) => {
+            let _ = held.release().await;
+            return Ok(exit::by_signal(signal));
+        }
         Err(failure) => {
             let _ = held.release().await;
             return Err(failure);

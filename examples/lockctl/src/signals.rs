@@ -67,6 +67,14 @@ impl Signals {
         HARMLESS.iter().try_for_each(|signal| self.hear(signal.as_raw()))
     }
 
+    /// Catches only these signals.
+    #[cfg(test)]
+    pub(crate) fn of(numbers: &[i32]) -> io::Result<Self> {
+        let mut signals = Self { heard: Vec::new(), ignored: 0 };
+        numbers.iter().try_for_each(|number| signals.hear(*number))?;
+        Ok(signals)
+    }
+
     fn hear(&mut self, number: i32) -> io::Result<()> {
         if self.ignored >> (number - 1) & 1 == 0 {
             self.heard.push((number, unix::signal(SignalKind::from_raw(number))?));
@@ -79,12 +87,17 @@ impl Signals {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Returns the number of a signal that has already arrived, if any.
+    /// Returns the number of a terminating signal that has already arrived, if any. Signals in
+    /// [`HARMLESS`] are kept for [`next`](Self::next).
     pub(crate) fn pending(&mut self) -> Option<i32> {
-        match self.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(number) => Some(number),
-            Poll::Pending => None,
+        let mut cx = Context::from_waker(Waker::noop());
+        for (number, heard) in &mut self.heard {
+            let is_harmless = HARMLESS.iter().any(|signal| signal.as_raw() == *number);
+            if !is_harmless && heard.poll_recv(&mut cx).is_ready() {
+                return Some(*number);
+            }
         }
+        None
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<i32> {

@@ -42,14 +42,12 @@ pub(crate) async fn run(server: &Server, top: Top) -> Result<u8, Failure> {
         let reason = "top: stdin and stdout must be a terminal, except with --json";
         return Err(Failure::new(exit::USAGE, reason));
     }
-    let mut signals = Signals::listen().map_err(|error| failed(&error))?;
     let locks = connect::once(server).await?;
     if top.json {
-        return tokio::select! {
-            ended = json::run(&locks, top.order) => ended,
-            number = signals.next() => Ok(exit::by_signal(number)),
-        };
+        // A signal has its default action: a caught signal could not end a write that nobody reads.
+        return json::run(&locks, top.order).await;
     }
+    let signals = Signals::listen().map_err(|error| failed(&error))?;
     let mut screen = Screen::open().map_err(|error| failed(&error))?;
     let ended = on_screen(&mut screen.0, &locks, View::new(top.order, top.key), signals).await;
     drop(screen); // before anything is printed

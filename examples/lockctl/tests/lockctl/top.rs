@@ -1,11 +1,15 @@
 //! `top`, on a terminal and as lines of JSON.
 
 use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
 
-use lock_tests::{Clustered, RedisOptions, RedisServer, Watched, queued, signal};
+use lock_tests::{Clustered, RedisOptions, RedisServer, Watched, eventually, queued, signal};
 use lockcore::{LockGuard, Locks};
+use rustix::io::ioctl_fionread;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::net::unix::pipe::{Receiver, pipe};
 use tokio::process::{Child, ChildStdout};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -223,6 +227,38 @@ async fn its_json_has_a_line_for_each_look_and_ends_with_its_reader() {
 
     drop(looks.lines);
     assert_eq!(wait(&mut looks.process).await.code(), Some(0));
+}
+
+/// A pipe with room for another 4 kB, and the number of bytes in the pipe once it is full.
+async fn almost_full() -> (Stdio, Receiver, u64) {
+    let (sender, receiver) = pipe().expect("a pipe");
+    sender.writable().await.expect("it is empty");
+    while sender.try_write(&[0; 4096]).is_ok() {}
+    let full = ioctl_fionread(&receiver).expect("it is a pipe");
+    receiver.readable().await.expect("it is full");
+    let read = receiver.try_read(&mut [0; 4096]).expect("it is full");
+    assert_eq!(read, 4096);
+    (sender.into_blocking_fd().expect("it is ours").into(), receiver, full)
+}
+
+// As with `| less`: neither TERM nor Ctrl-C ended it.
+#[tokio::test]
+async fn a_signal_ends_its_json_while_nobody_reads_stdout() {
+    let server = RedisServer::start();
+    let locks = Locks::connect(&server.url()).await.expect("the server is up");
+    let mut holds = Vec::new();
+    for number in 0..100 {
+        holds.push(locks.lock(format!("busy-{number}")).await.expect("it is free"));
+    }
+    let (stdout, reader, full) = almost_full().await;
+    let mut process =
+        lockctl(&server.url(), ["top", "--json"]).stdout(stdout).spawn().expect("it starts");
+    eventually("it writes a line that has no room", SOON, async || {
+        ioctl_fionread(&reader).expect("it is a pipe") == full
+    })
+    .await;
+    signal::terminate(process.id().expect("it runs"));
+    assert_eq!(wait(&mut process).await.signal(), Some(15));
 }
 
 #[tokio::test]
