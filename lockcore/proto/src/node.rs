@@ -476,13 +476,13 @@ impl<P: Mirror> Core<P> {
     /// Releases a guard's hold. `number` is the member id in [`Outcome::Granted`]. The caller sends
     /// the request in the result, if there is one.
     pub fn release(&mut self, number: u64) -> GivenBack {
-        self.begin_release(number, None, true)
+        self.begin_release(number, true)
     }
 
     /// Releases the hold of a dropped guard. Unlike [`release`](Self::release), this sends the
     /// request as an effect, because no caller waits for the response.
     pub fn dropped(&mut self, number: u64) {
-        if let GivenBack::By(request) = self.begin_release(number, None, false) {
+        if let GivenBack::By(request) = self.begin_release(number, false) {
             self.push(Effect::Send(request));
         }
     }

@@ -14,16 +14,10 @@ use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
 impl<P: Mirror> Core<P> {
-    /// Releases the hold of a guard: the core sends the request at the time `due`, or the caller
-    /// sends it if `due` is `None`. `is_asked` is true if the caller wants to know whether the hold
-    /// still existed. If the hold passes to another batch member, [`Mirror::returned`] reports
-    /// this.
-    pub(super) fn begin_release(
-        &mut self,
-        number: u64,
-        due: Option<Moment>,
-        is_asked: bool,
-    ) -> GivenBack {
+    /// Releases the hold of a guard, whose caller sends the request. `is_asked` is true if the
+    /// caller wants to know whether the hold still existed. If the hold passes to another batch
+    /// member, [`Mirror::returned`] reports this.
+    pub(super) fn begin_release(&mut self, number: u64, is_asked: bool) -> GivenBack {
         let Some(entry) = self.table.get(number) else { return GivenBack::Nothing };
         match &entry.state {
             // The hold has expired by the clock, although no tick has run since.
@@ -35,13 +29,31 @@ impl<P: Mirror> Core<P> {
         }
         let released = match self.batches.hold_of(number) {
             Some(first) if is_asked => self.return_to_batch(first, number),
-            _ => self.hand_back(number, due),
+            None if self.is_lost(number) => self.leave_lost(number),
+            _ => self.hand_back(number, None),
         };
-        match (released, due) {
-            (Some(hold), None) => GivenBack::By(self.release_request(hold, false)),
-            (Some(_), Some(_)) => GivenBack::Nothing,
-            (None, _) => GivenBack::InBatch,
-        }
+        released.map_or(GivenBack::InBatch, |hold| GivenBack::By(self.release_request(hold, false)))
+    }
+
+    fn is_lost(&self, number: u64) -> bool {
+        self.table.get(number).is_some_and(|entry| matches!(entry.state, State::Lost { .. }))
+    }
+
+    /// Gives back a lost hold by a leave: after a failover, the server may have queued the member
+    /// again, and granted it the lock in a batch. A release would end the hold for the other
+    /// members. A touch reports the hold to them, because no report counted while the guard lived.
+    /// Returns the member id.
+    fn leave_lost(&mut self, number: u64) -> Option<u64> {
+        let now = self.now;
+        let lock = self.table.change(number, |entry| {
+            entry.state = entry.leaving(now);
+            if let State::Leaving { due, .. } = &mut entry.state {
+                *due = None;
+            }
+            entry.lock.clone()
+        })?;
+        self.table.touch_by(&lock, now);
+        Some(number)
     }
 
     /// Releases a hold that a guard has or that is offered to a caller: the core sends the request
@@ -64,9 +76,13 @@ impl<P: Mirror> Core<P> {
         let leaving = |of: &u64| Leaving::new(member.renumbered(*of), may_run_again(of));
         // A leave ends the hold and stores the tombstones in a single command, so a late copy of an
         // acquire finds the hold or a tombstone. After a cut, a release could also end the hold for
-        // the cut members, if the server does not know the cut yet. A leave does not.
-        let is_cut = self.batches.get(number).is_some_and(|batch| batch.is_cut);
-        let command = match is_cut || members.iter().any(may_run_again) {
+        // the cut members, if the server does not know the cut yet. A leave does not. A member that
+        // is leaving outside a batch has lost its hold: see `leave_lost`.
+        let is_leave = match self.batches.get(number) {
+            Some(batch) => batch.is_cut,
+            None => matches!(entry.state, State::Leaving { .. }),
+        };
+        let command = match is_leave || members.iter().any(may_run_again) {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },
             false => Command::Release { member: member.clone() },
         };

@@ -1322,3 +1322,61 @@ fn the_first_of_a_batch_has_a_number_left_and_ends_where_it_misses_its_turn_by_i
     assert!(matches!(outcome, Outcome::Refused(Refusal::Store(_))), "{outcome:?}");
     assert!(world.take(at(12_000), second).is_some());
 }
+
+/// Returns an attempt whose hold a failover undid, and which a batch includes again, with two later
+/// attempts and the lost guard's member id.
+fn lost_and_queued_again() -> (World, Vec<u64>, u64) {
+    let mut world = World::new();
+    let (mut attempts, holder) = world.waiting(1);
+    let replica = world.lock.clone();
+    world.hand_over(at(1), &holder);
+    world.hear(at(1));
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    // The primary dies before it has replicated the hand-off.
+    world.lock = replica;
+    world.run(at(5_300));
+    assert_eq!(world.core.phase(number), Some(Phase::Lost));
+    attempts.extend([(); 2].map(|()| world.begin(at(5_300), wish("a"))));
+    world.hand_over(at(5_400), &holder);
+    let batch = attempts.iter().map(|attempt| attempt << ROUND_BITS).collect::<Vec<_>>();
+    assert_eq!(world.lock.batch(), batch);
+    world.hear(at(5_400));
+    (world, attempts, number)
+}
+
+// Found by reading: the release ended the hold of all three.
+#[test]
+fn a_guard_that_was_lost_leaves_the_hold_to_the_others_of_a_later_batch() {
+    for is_asked in [true, false] {
+        let (mut world, attempts, number) = lost_and_queued_again();
+        match is_asked {
+            true => {
+                let request = world.core.event(at(5_500)).release(number).request();
+                world.answer(at(5_500), &request.expect("a request"));
+            }
+            false => world.core.event(at(5_500)).dropped(number),
+        }
+        world.run(at(5_500));
+        for attempt in &attempts[1..] {
+            let (number, _) = world.take(at(5_500), *attempt).expect("its turn");
+            world.core.event(at(5_500)).dropped(number);
+        }
+        world.run(at(5_500));
+        assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+        assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
+    }
+}
+
+#[test]
+fn a_guard_that_was_lost_ends_the_hold_that_the_server_still_has() {
+    let mut world = World::new();
+    let (attempts, holder) = world.waiting(1);
+    world.hand_over(at(1), &holder);
+    world.hear(at(1));
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.lose_holds(0, "for the test");
+    world.core.event(at(3)).dropped(number);
+    world.run(at(3));
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+    assert!(world.core.table.entries().is_empty());
+}
