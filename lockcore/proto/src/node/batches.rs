@@ -56,6 +56,13 @@ impl<P: Mirror> Core<P> {
         })
     }
 
+    /// Returns true if this member takes part in a batch that includes it: it waits, or an earlier
+    /// grant is being confirmed.
+    fn may_join(&self, number: u64) -> bool {
+        let is_confirming = |entry: &Entry<P>| matches!(entry.state, State::Confirming { .. });
+        self.is_waiting(number) || self.table.get(number).is_some_and(is_confirming)
+    }
+
     pub(super) fn is_in_batch(&self, number: u64) -> bool {
         self.table.get(number).is_some_and(|entry| matches!(entry.state, State::InBatch))
     }
@@ -104,7 +111,7 @@ impl<P: Mirror> Core<P> {
     /// members are touched instead, to learn their state. A hold for which no member waits is
     /// released.
     pub(super) fn granted_batch(&mut self, reported: ReportedBatch<'_>, source: GrantSource) {
-        let waiting = reported.numbers.iter().copied().filter(|number| self.is_waiting(*number));
+        let waiting = reported.numbers.iter().copied().filter(|number| self.may_join(*number));
         let waiting: Vec<u64> = waiting.collect();
         let is_message = matches!(source, GrantSource::Message);
         let one = waiting.first().and_then(|one| self.table.get(*one));
@@ -123,7 +130,8 @@ impl<P: Mirror> Core<P> {
             // The first member was cancelled before the grant was known, and its leave removes it
             // from the batch.
             State::Leaving { .. } => !self.batches.contains(first),
-            // The batch is known already, or the member is leaving.
+            // The batch is known already, the first member is leaving, or the response to its
+            // confirmation will report the batch.
             _ => false,
         });
         if !may_begin {
@@ -207,7 +215,7 @@ impl<P: Mirror> Core<P> {
         for (index, number) in reported.numbers.iter().copied().enumerate() {
             let number = if number == first { of_first.unwrap_or(first) } else { number };
             let is_of_first = of_first == Some(number);
-            if !(is_of_first || self.is_waiting(number) || self.is_in_batch(number)) {
+            if !(is_of_first || self.may_join(number) || self.is_in_batch(number)) {
                 continue;
             }
             self.table.granted(number, reported.answers(number));

@@ -75,7 +75,7 @@ impl<P: Mirror> Core<P> {
 
     /// Handles a grant in a reply: a member of this node holds the lock. If no attempt waits for it
     /// any more, the hold is released.
-    fn grant_in_reply(&mut self, request: &StoreRequest, grant: &Grant) {
+    pub(super) fn grant_in_reply(&mut self, request: &StoreRequest, grant: &Grant) {
         let Grant { member, token, left_ms, batch } = grant;
         let Some(number) = self.number(member) else { return };
         let answered = match &request.command {

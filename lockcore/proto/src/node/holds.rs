@@ -44,12 +44,20 @@ impl<P: Mirror> Core<P> {
                 let grant = grants.iter().find(is_own);
                 self.batch_confirmed(number, request.sent, left, grant);
             }
+            // A request from before this hold began is about an earlier hold under the same name.
+            State::Serving(lease) | State::Held(lease) if request.sent < lease.since => {}
             State::Serving(_) => self.batch_renewed(number, request.sent, left),
             State::Confirming { token, handed_over } => {
                 let (handed_over, mut later) = (*handed_over, None);
                 // The reply may describe a newer hold than the reported hold, so take the token
                 // from the reply.
-                let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
+                let own = grants.iter().find(is_own);
+                let token = own.map_or(*token, |grant| grant.token);
+                if let Some(grant) = own.filter(|grant| !grant.batch.is_empty()) {
+                    // Only the first member of a batch is confirmed with it.
+                    self.table.change(number, |entry| entry.state = State::Waiting);
+                    return self.grant_in_reply(request, grant);
+                }
                 if lease::certain_until(request.sent, left) > now {
                     let too_soon = self.too_soon(request.sent);
                     match (self.may_be_revoked(entry, request.sent), too_soon) {

@@ -1380,3 +1380,75 @@ fn a_guard_that_was_lost_ends_the_hold_that_the_server_still_has() {
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
     assert!(world.core.table.entries().is_empty());
 }
+
+/// Returns three attempts, of which one at `index` has its hold confirmed because of an early
+/// message, and the confirmation.
+fn confirming(index: usize) -> (World, Vec<u64>, Member, StoreRequest) {
+    let mut world = World::new();
+    world.core.rules.confirm_grants = true;
+    let (attempts, holder) = world.waiting(3);
+    let early = vec![(attempts[index] << ROUND_BITS, 10_000)];
+    world.core.event(at(1)).heard(Event::Granted { token: token(), grants: early });
+    let confirm = world.sent().pop().expect("a confirmation");
+    (world, attempts, holder, confirm)
+}
+
+#[test]
+fn a_hold_that_turns_out_to_be_a_batch_when_it_is_confirmed_serves_all_members() {
+    for index in 0..3 {
+        let (mut world, attempts, holder, confirm) = confirming(index);
+        world.hand_over(at(2), &holder);
+        world.hear(at(2));
+        world.answer(at(3), &confirm);
+        world.run(at(3));
+        for attempt in &attempts {
+            let (number, _) = world.take(at(3), *attempt).expect("its turn");
+            world.core.event(at(3)).dropped(number);
+        }
+        world.run(at(3));
+        assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()), "{index}");
+        assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
+    }
+}
+
+#[test]
+fn a_confirmation_from_before_a_grant_does_not_end_the_hold() {
+    let (mut world, attempts, holder, confirm) = confirming(1);
+    let not_held = world.serve(HERE, at(1), &confirm.command);
+    world.core.rules.confirm_grants = false;
+    world.hand_over(at(2), &holder);
+    world.hear(at(2));
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).dropped(number);
+    let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
+    world.core.event(at(3)).replied(&confirm, &not_held);
+    assert_eq!(world.core.phase(number), Some(Phase::Held));
+}
+
+/// Requests take several connections, so an earlier request may get its response later.
+#[test]
+fn a_response_to_an_earlier_renewal_extends_no_later_hold_under_the_same_name() {
+    let (mut world, attempts) = World::granted(3);
+    let replica = world.lock.clone();
+    let first = attempts[0] << ROUND_BITS;
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    assert_eq!(world.core.event(at(2)).release(number), GivenBack::InBatch);
+    let renewal = world.due(at(2)).pop().expect("a renewal");
+    let held = world.serve(HERE, at(2), &renewal.command);
+    world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(3), &Command::ForceRelease { member: None });
+    world.hear(at(3));
+    for request in world.due(at(3)) {
+        if gives_back(&request) {
+            world.answer(at(3), &request);
+        } else {
+            world.core.event(at(3)).unanswered(&request, &StoreError::ambiguous("cut"));
+        }
+    }
+    // A server takes over that knows of neither the renewal nor the force release.
+    world.lock = replica;
+    world.run(at(1_000));
+    assert!(world.take(at(1_000), attempts[2]).is_some());
+    assert_eq!(world.core.phase(first), Some(Phase::Serving));
+    world.core.event(at(1_001)).replied(&renewal, &held);
+    assert!(world.core.until(first).is_some_and(|until| until <= at(10_001)));
+}
