@@ -134,7 +134,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Sends leaves for members that were released before, because the server in this lane has
-    /// taken over and may not know their releases. Other leaves go first, and only a few of these
+    /// taken over and may not know their releases. Leaves that are due go first, and only a few of these
     /// are sent at a time. Handles at most `budget` members. Returns the remaining budget.
     pub(super) fn leave_again(&mut self, lane: u16, mut budget: usize) -> usize {
         if !self.may_leave_again(self.table.lane(lane)) {
@@ -160,7 +160,7 @@ impl<P: Mirror> Core<P> {
     /// this lane now.
     pub(super) fn may_leave_again(&self, lane: &Lane) -> bool {
         !lane.traffic.again.is_empty()
-            && lane.leaves.is_empty()
+            && lane.leaves.first().is_none_or(|(at, _)| *at > self.now)
             && self.commands.is_up()
             && lane.traffic.leaving < self.part_of_window()
     }

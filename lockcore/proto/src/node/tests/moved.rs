@@ -143,3 +143,15 @@ fn a_member_whose_end_was_heard_of_twice_leaves_once_more() {
     assert_eq!(leaving(&ticked(&mut core, at(2))), [member]);
     assert_eq!(core.counts().given_back, 1);
 }
+
+#[test]
+fn a_leave_that_waits_for_its_next_try_keeps_no_member_from_leaving_once_more() {
+    let mut core = core();
+    let gone = released(&mut core, at(0), "a");
+    let (attempt, _) = queued(&mut core, at(1), "b");
+    core.event(at(1)).cancel(attempt);
+    let refused = ticked(&mut core, at(1));
+    core.event(at(2)).unanswered(&refused[0], &StoreError::refused(LockErrorKind::WrongType, "b"));
+    core.event(at(3)).moved();
+    assert_eq!(leaving(&ticked(&mut core, at(3))), [gone]);
+}
