@@ -668,11 +668,17 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Removes the record of a batch whose hold is over, and returns it; `None` if there is none.
-    /// Guards that still wait to learn whether the hold existed get an error.
+    /// Guards that still wait to learn whether the hold existed get an error. Members that are back
+    /// in the queue after a cut are touched, because the server may have left them the hold, and no
+    /// report of it counted until now.
     pub(super) fn forget_batch(&mut self, first: u64) -> Option<Batch<P>> {
         self.mark_cut_revoked(first);
         self.notify_unproven(first);
-        self.batches.remove(first)
+        let batch = self.batches.remove(first)?;
+        if !batch.cut.is_empty() {
+            self.table.touch_by(&batch.lock, self.now);
+        }
+        Some(batch)
     }
 
     /// Leaves a batch's hold to a guard that is to be leaked: sends the unserved members back to

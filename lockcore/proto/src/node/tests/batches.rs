@@ -1452,3 +1452,16 @@ fn a_response_to_an_earlier_renewal_extends_no_later_hold_under_the_same_name() 
     world.core.event(at(1_001)).replied(&renewal, &held);
     assert!(world.core.until(first).is_some_and(|until| until <= at(10_001)));
 }
+
+#[test]
+fn after_a_downgrade_that_did_not_run_the_others_of_the_batch_are_soon_served() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    let lost = world.core.event(at(2)).downgrade(number).expect("it is held");
+    world.core.event(at(3)).unanswered(&lost, &StoreError::ambiguous("cut"));
+    world.core.event(at(4)).dropped(number);
+    let leave = world.sent();
+    leave.iter().for_each(|request| world.answer(at(5), request));
+    world.run(at(6));
+    assert!(world.take(at(6), attempts[1]).is_some());
+}
