@@ -7,7 +7,7 @@
 //!   becomes the batch hold: it is renewed, lost and released as such. The first member's attempt
 //!   continues under the next id, which is never sent to the server.
 //! - A member is offered the lock only after the previous member has released it or the previous
-//!   offer has expired. At least half a claim must be left; otherwise the hold is renewed first.
+//!   offer has expired. If less than half a claim is left, the hold is renewed first.
 //! - A guard is certain for as long as the batch hold, because its lease is a copy that is extended
 //!   together with the hold.
 //! - Cancelled members and members with expired offers are skipped without a command. A leave
@@ -245,7 +245,7 @@ impl<P: Mirror> Core<P> {
             let lease = Lease::granted(&entry.options, token::NONE, now, anchor, left);
             entry.state = State::Serving(lease);
         });
-        self.serve_next(first, Some(now));
+        self.serve(first, Some(now), true);
     }
 
     /// Returns the number of batch members whose turn is over, but which the server still counts as
@@ -275,10 +275,17 @@ impl<P: Mirror> Core<P> {
 
     /// Offers the lock to the next member of a batch. Must be called only while no member has the
     /// lock or an offer of it. If the hold ends soon or may have ended unnoticed, it is renewed
-    /// first, and the response calls this method again. If no member is left, marks the hold for
-    /// release and returns true: the core sends the release at the time `due`, or the caller sends
-    /// it if `due` is `None`.
+    /// first, and the response serves the member. If no member is left, marks the hold for release
+    /// and returns true: the core sends the release at the time `due`, or the caller sends it if
+    /// `due` is `None`.
     pub(super) fn serve_next(&mut self, first: u64, due: Option<Moment>) -> bool {
+        self.serve(first, due, false)
+    }
+
+    /// Does the same as [`serve_next`](Self::serve_next). `is_renewed` is true if the hold has just
+    /// been granted or renewed. With a short lease and slow responses, it may end soon even then,
+    /// and a further renewal would gain nothing.
+    fn serve(&mut self, first: u64, due: Option<Moment>, is_renewed: bool) -> bool {
         let now = self.now;
         if !self.has_next(first) {
             self.table.change(first, |entry| entry.state = State::Releasing { due });
@@ -286,7 +293,8 @@ impl<P: Mirror> Core<P> {
         }
         let Some(entry) = self.table.get(first) else { return false };
         let State::Serving(lease) = &entry.state else { return false };
-        let is_short = lease.until().since(now) < lease::claim(&entry.options) / 2;
+        let left = lease.until().since(now);
+        let is_short = !is_renewed && left < lease::claim(&entry.options) / 2;
         if is_short || self.is_doubted(lease.asked) {
             self.renew_batch_now(first);
             return false;
@@ -492,7 +500,7 @@ impl<P: Mirror> Core<P> {
         match served {
             Some(served) => self.report_waits_behind(served),
             None => {
-                self.serve_next(first, Some(now));
+                self.serve(first, Some(now), true);
             }
         }
         if is_awaited {

@@ -1465,3 +1465,21 @@ fn after_a_downgrade_that_did_not_run_the_others_of_the_batch_are_soon_served() 
     world.run(at(6));
     assert!(world.take(at(6), attempts[1]).is_some());
 }
+
+#[test]
+fn a_batch_is_served_although_a_round_trip_takes_more_than_half_of_its_claim() {
+    let mut world = World::new();
+    world.core.rules.confirm_grants = true;
+    let (_, holder) = world.waiting(0);
+    let options = Terms { lease: Duration::from_millis(100), ..wish("a").options };
+    let request = Request { options, ..wish("a") };
+    let first = world.begin(at(0), request.clone());
+    world.begin(at(0), request);
+    world.hand_over(at(1), &holder);
+    world.hear(at(1));
+    for request in world.sent() {
+        let answer = world.serve(HERE, at(31), &request.command);
+        world.core.event(at(61)).replied(&request, &answer);
+    }
+    assert!(world.take(at(61), first).is_some());
+}
