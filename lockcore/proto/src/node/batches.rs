@@ -746,7 +746,8 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Handles the response to a [`Command::Reduce`], or the error. If this request has sent
-    /// unserved members of a batch back to the queue, the server knows this from now on.
+    /// unserved members of a batch back to the queue, the server knows this from now on. If it
+    /// found no hold, the members may have the hold: a leave may have run before.
     pub(super) fn batch_cut(
         &mut self,
         member: &Member,
@@ -761,7 +762,7 @@ impl<P: Mirror> Core<P> {
         let is_leaked = |entry: &Entry<P>| matches!(entry.state, State::Leaked { .. });
         if self.table.get(number).is_some_and(is_leaked) {
             self.forget_batch(number);
-        } else if outcome.is_ok() {
+        } else if outcome == Ok(Released::Released) {
             self.mark_cut_revoked(number);
             if let Some(batch) = self.batches.get_mut(number) {
                 batch.is_cut = false;

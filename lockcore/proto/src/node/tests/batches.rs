@@ -1483,3 +1483,23 @@ fn a_batch_is_served_although_a_round_trip_takes_more_than_half_of_its_claim() {
     }
     assert!(world.take(at(61), first).is_some());
 }
+
+#[test]
+fn a_release_of_a_downgraded_batch_is_repeated_without_an_end_of_the_others_hold() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    let late = world.core.event(at(2)).downgrade(number).expect("it is held");
+    let release = world.core.event(at(3)).release(number).request().expect("a request");
+    world.serve(HERE, at(3), &release.command);
+    world.answer(at(4), &late);
+    world.core.event(at(5)).unanswered(&release, &StoreError::ambiguous("cut"));
+    let second = attempts[1] << ROUND_BITS;
+    assert_eq!(world.lock.batch(), [second]);
+    let again = world.sent();
+    assert!(
+        matches!(&again[..], [StoreRequest { command: Command::Leave { .. }, .. }]),
+        "{again:?}"
+    );
+    again.iter().for_each(|request| world.answer(at(6), request));
+    assert_eq!(world.lock.batch(), [second]);
+}
