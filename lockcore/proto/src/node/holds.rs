@@ -217,7 +217,8 @@ impl<P: Mirror> Core<P> {
 
     /// Handles the message that a member's hold was force-released. A response that reports this
     /// hold may still be in flight, because messages use another connection. So the time is
-    /// recorded, to doubt that response.
+    /// recorded, to doubt that response. A message that is late may end a later hold of the member
+    /// here: until a renewal showed which hold is meant, two guards could be valid.
     pub(super) fn revoked(&mut self, number: u64) {
         let now = self.now;
         let entry = &self.table.entries()[&number];

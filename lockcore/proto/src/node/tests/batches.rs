@@ -1503,3 +1503,33 @@ fn a_release_of_a_downgraded_batch_is_repeated_without_an_end_of_the_others_hold
     again.iter().for_each(|request| world.answer(at(6), request));
     assert_eq!(world.lock.batch(), [second]);
 }
+
+/// Returns a batch of `count`, which was force-released while its second member had the turn. The
+/// node has learned this by a renewal, not by the message. The later members hold again.
+fn held_again(count: usize) -> (World, Vec<u64>) {
+    let (mut world, attempts) = World::granted(count);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    assert_eq!(world.core.event(at(2)).release(number), GivenBack::InBatch);
+    let look = world.due(at(2));
+    world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(3), &Command::ForceRelease { member: None });
+    world.said.clear();
+    look.iter().for_each(|request| world.answer(at(4), request));
+    for moment in [4, 5, 10, 15] {
+        world.run(at(moment));
+    }
+    (world, attempts)
+}
+
+/// If the message is late, and about an earlier hold, the guard loses a hold that exists. Until a
+/// renewal showed that, another guard could be valid as well.
+// Found by the simulation, law S2, where such a message only made the renewal due.
+#[test]
+fn a_force_release_ends_a_guard_at_once_although_its_member_was_in_an_earlier_batch() {
+    for count in [3, 4] {
+        let (mut world, attempts) = held_again(count);
+        let (number, _) = world.take(at(20), attempts[2]).expect("its turn");
+        world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(20), &Command::ForceRelease { member: None });
+        world.hear(at(21));
+        assert_eq!(world.core.phase(number), Some(Phase::Lost), "{count}");
+    }
+}
