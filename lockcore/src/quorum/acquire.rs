@@ -263,10 +263,11 @@ impl QuorumAcquireState {
     }
 
     /// Returns true if `ahead`, the number of waiters ahead at a primary, is a crowd: more than
-    /// half the number of primaries. Only a few requests can hold a lower primary, so most waiters
-    /// of a crowd hold none.
+    /// half the number of primaries. Only a few locks can hold a lower primary, so most waiters of
+    /// a crowd hold none. Always false for a read: any number of reads hold a lower primary
+    /// together, so the waiters ahead may all be such reads.
     fn is_crowd(&self, ahead: u64) -> bool {
-        ahead > (self.held.len() / 2) as u64
+        self.context.request.demand == Demand::EXCLUSIVE && ahead > (self.held.len() / 2) as u64
     }
 
     fn is_queued(&self) -> bool {

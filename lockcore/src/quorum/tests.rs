@@ -70,6 +70,12 @@ async fn a_hold_is_healed_to_all_primaries_and_released_at_all() {
     assert!(held_at(&network).await.is_empty());
 }
 
+/// Locks the name at one primary for a stranger who never releases it, like a dead process.
+async fn leak(network: &Network, primary: usize) {
+    let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
+    stranger.lock("k").await.expect("free").leak();
+}
+
 /// Releases the lock by force at one primary, as if the server had evicted the key.
 async fn evict(network: &Network, primary: usize) {
     let operator = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
@@ -164,8 +170,7 @@ async fn refused_at(full: &[usize]) -> LockErrorKind {
     let process = network.start();
     full.iter().for_each(|primary| network.fill(process, *primary));
     for primary in [1, 2].into_iter().filter(|primary| !full.contains(primary)) {
-        let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
-        stranger.lock("k").await.expect("free").leak();
+        leak(&network, primary).await;
     }
     // Shorter than the time after which the request waits at a single primary.
     let refused = network.locks(process).lock_timeout("k", ms(150)).await;
@@ -217,6 +222,25 @@ async fn a_full_queue_at_the_lead_does_not_end_a_wait_that_has_a_position_elsewh
     busy.release().await.expect("held");
     full.release().await.expect("held");
     let _guard = soon(waiting).await.expect("no panic").expect("a majority is free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_wait_together_for_a_stale_hold_leave_a_later_request_its_hop() {
+    let mut network = Network::new(3, 27);
+    let process = network.start();
+    leak(&network, 1).await;
+    let locks = network.locks(process);
+    let reads: Vec<_> = (0..3).map(|_| tokio::spawn(locks.read("k"))).collect();
+    let mut held = Vec::new();
+    for read in reads {
+        held.push(soon(read).await.expect("no panic").expect("two primaries are free"));
+    }
+    let later = locks.key("k").wait(ms(500)).read().await;
+    drop(later.expect("granted after a hop at the second primary"));
+    assert!(locks.try_read("k").await.expect("an answer").is_some());
+    drop(held);
+    sleep(ms(50)).await;
+    assert!(locks.try_lock("k").await.expect("an answer").is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -378,10 +402,7 @@ async fn a_try_that_holds_the_first_primary_alone_is_none() {
     let mut network = Network::new(3, 17);
     let (one, other) = (network.start(), network.start());
     for primary in [1, 2] {
-        // A hold that nobody releases, like the hold of a dead process.
-        let store = &network.primaries[primary];
-        let stranger = Locks::builder().on_memory(store).expect("options");
-        stranger.lock("k").await.expect("free").leak();
+        leak(&network, primary).await;
     }
     assert!(network.locks(one).try_lock("k").await.expect("an answer").is_none());
     sleep(ms(50)).await;
