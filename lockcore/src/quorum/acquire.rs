@@ -282,18 +282,22 @@ impl QuorumAcquireState {
         let primaries = Arc::clone(&self.context.primaries);
         let lock = self.context.request.lock.clone();
         let mut order = primaries.order(&lock).into_iter();
+        let is_try = self.context.request.mode == Mode::Try;
+        // An attempt that waits ends by itself in time. An attempt that does not wait has a whole
+        // request timeout, even if an attempt at another primary failed before.
+        let end = self.end.filter(|_| is_try);
         loop {
+            if self.is_late() && (is_try || !self.is_queued()) {
+                return Err(self.out_of_time());
+            }
             if !self.is_queued() {
-                if self.is_late() && self.context.request.mode == Mode::Wait {
-                    return Err(self.out_of_time());
-                }
                 let Some(at) = order.next().filter(|_| primaries.are_reached()) else {
                     return Ok(true);
                 };
                 self.join(at, true);
                 continue;
             }
-            match next(&primaries, Some(&lock), &mut self.queued, None).await {
+            match next(&primaries, Some(&lock), &mut self.queued, end).await {
                 Event::Granted(at, step) => {
                     if self.positions.borrow().is_none() {
                         // Granted without a wait: there is no crowd, so this primary is no longer
@@ -582,9 +586,14 @@ impl QuorumAcquireState {
     }
 
     /// Returns the error of an acquisition that ended without a majority: the
-    /// [`failure`](Self::failure) of a primary, or `Timeout` if the lock was merely busy.
+    /// [`failure`](Self::failure) of a primary, or `Timeout` if the lock was merely busy. A request
+    /// that does not wait runs out of time only where no primary has replied.
     fn out_of_time(&mut self) -> LockError {
-        self.failure().unwrap_or_else(|| LockError::new(LockErrorKind::Timeout))
+        let mode = self.context.request.mode;
+        self.failure().unwrap_or_else(|| match mode {
+            Mode::Try => LockError::with_detail(LockErrorKind::Unavailable, "no reply in time"),
+            Mode::Wait => LockError::new(LockErrorKind::Timeout),
+        })
     }
 
     /// Returns the error of the last primary in the list whose attempt has failed. `None` if none

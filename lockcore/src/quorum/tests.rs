@@ -244,6 +244,21 @@ async fn reads_that_wait_together_for_a_stale_hold_leave_a_later_request_its_hop
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_try_takes_one_request_timeout_although_two_primaries_are_silent() {
+    // The first of them is silent, or fails after a part of the request timeout.
+    for is_noticed in [false, true] {
+        let mut network = Network::new(5, 29);
+        let process = network.start();
+        network.cut(process, 0, is_noticed);
+        network.cut(process, 1, false);
+        let began = Instant::now();
+        let error = network.locks(process).try_lock("k").await.expect_err("no majority answers");
+        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+        assert!(began.elapsed() < ms(2_010), "noticed: {is_noticed}, {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_primary_that_is_lost_costs_a_holder_nothing() {
     for primary in 0..3 {
         let mut network = Network::new(3, 3);
