@@ -29,13 +29,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::{BoxFuture, Either, join_all, select};
 use proto::node::{Note, Refusal, Request};
 use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode};
 use tokio::sync::watch;
@@ -44,7 +44,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::primary::Step;
 use super::queues::{Event, Failure, Place, Queues, next};
 use super::{Hold, Primaries};
-use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, later};
+use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, later, until};
 use crate::types::error::LockError;
 
 /// The first *hop*: how long an acquisition that holds a primary waits for another primary before
@@ -395,23 +395,41 @@ impl QuorumAcquireState {
     ) -> Result<Option<Arc<Hold>>, LockError> {
         let primaries = Arc::clone(&self.context.primaries);
         let until = until.map(|until| self.end.map_or(until, |end| end.min(until)));
-        let (began, lowest) = (Instant::now(), self.lowest_held());
-        // If only one primary is missing, confirm the other holds during the wait, because a clock
-        // jump may have ended a hold. A confirmation also draws a new number. The token of the last
-        // primary is mostly not above this number, and `build_hold` then sends no request.
-        let mut is_last = self.held.iter().flatten().count() + 1 >= primaries.wanted();
+        let lowest = self.lowest_held();
+        // When the confirmation of all holds was sent; `None` while a hold is not confirmed.
+        let mut confirmed: Option<Instant> = None;
         loop {
+            // If only one primary is missing, confirm the other holds during the wait, because a
+            // clock jump may have ended a hold. A confirmation also draws a new number. The token
+            // of the last primary is mostly not above this number, and `build_hold` then sends no
+            // request.
+            let is_last =
+                confirmed.is_none() && self.held.iter().flatten().count() + 1 >= primaries.wanted();
+            let asked = Instant::now();
             let mut queued = std::mem::take(&mut self.queued);
-            let (event, drawn) =
-                tokio::join!(next(&primaries, None, &mut queued, until), self.confirm(|_| is_last));
+            let (event, drawn) = {
+                let event = pin!(next(&primaries, None, &mut queued, until));
+                let confirmation = pin!(self.confirm(|_| is_last));
+                match select(event, confirmation).await {
+                    Either::Right((drawn, event)) => (event.await, Some(drawn)),
+                    Either::Left((event @ Event::Granted(..), confirmation)) => {
+                        (event, Some(confirmation.await))
+                    }
+                    // Without a grant nothing depends on the confirmation, and a silent primary
+                    // would delay the end of the wait.
+                    Either::Left((event, _)) => (event, None),
+                }
+            };
             self.queued = queued;
-            self.note(drawn);
-            is_last = false;
+            if let Some(drawn) = drawn {
+                self.note(drawn);
+                confirmed = confirmed.or_else(|| is_last.then_some(asked));
+            }
             match event {
                 Event::Granted(of, step) => {
                     self.take(of, step);
                     if self.holds_enough() {
-                        if began.elapsed() > HOP {
+                        if confirmed.is_none_or(|at| at.elapsed() > HOP) {
                             // The holds were confirmed more than a hop ago, so confirm them again.
                             let drawn = self.confirm(|_| true).await;
                             self.note(drawn);
@@ -420,6 +438,8 @@ impl QuorumAcquireState {
                             return Ok(Some(hold));
                         }
                     }
+                    // Another grant may follow, and the new hold is not confirmed.
+                    confirmed = None;
                     // After a grant at a lower primary, continue above that primary.
                     if self.lowest_held() != lowest
                         || at.is_none_or(|at| of == at || self.queued[at].is_none())
@@ -636,14 +656,23 @@ impl QuorumAcquireState {
 
     /// Confirms the holds for which `is_asked` returns true: renews each, and draws another number
     /// from the primary's token counter. Returns the index of each of these primaries, with the
-    /// number drawn, or with `None` if the hold could not be confirmed.
+    /// number drawn, or with `None` if the hold could not be confirmed before the acquisition has
+    /// to end.
     async fn confirm(
         &self,
         is_asked: impl Fn(&Step) -> bool,
     ) -> Vec<(usize, Option<FencingToken>)> {
         let held = self.held.iter().enumerate().filter_map(|(at, step)| Some((at, step.as_ref()?)));
         let asked = held.filter(|(_, step)| is_asked(step));
-        join_all(asked.map(async |(at, step)| (at, step.guard.confirm().await.ok()))).await
+        let confirmations = asked.map(async |(at, step)| {
+            let drawn = tokio::select! {
+                biased;
+                drawn = step.guard.confirm() => drawn.ok(),
+                () = until(self.end) => None,
+            };
+            (at, drawn)
+        });
+        join_all(confirmations).await
     }
 
     /// Records the results of [`confirm`](Self::confirm): stores the numbers drawn, and releases

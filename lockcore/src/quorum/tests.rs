@@ -244,6 +244,41 @@ async fn reads_that_wait_together_for_a_stale_hold_leave_a_later_request_its_hop
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_ends_in_time_although_a_held_primary_is_silent() {
+    for is_freed in [false, true] {
+        let mut network = Network::new(3, 28);
+        let process = network.start();
+        leak(&network, 1).await;
+        leak(&network, 2).await;
+        let began = Instant::now();
+        let waiting = tokio::spawn(network.locks(process).lock_timeout("k", ms(150)));
+        sleep(ms(50)).await;
+        network.cut(process, 0, false);
+        sleep(ms(70)).await;
+        if is_freed {
+            evict(&network, 2).await;
+        }
+        let late = soon(waiting).await.expect("no panic").expect_err("the first is not confirmed");
+        assert_eq!(late.kind(), LockErrorKind::Timeout);
+        assert!(began.elapsed() < ms(160), "freed: {is_freed}, after {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hop_ends_in_time_although_a_held_primary_is_silent() {
+    let mut network = Network::new(3, 34);
+    let process = network.start();
+    leak(&network, 1).await;
+    leak(&network, 2).await;
+    let began = Instant::now();
+    let trying = tokio::spawn(network.locks(process).try_lock("k"));
+    sleep(ms(50)).await;
+    network.cut(process, 0, false);
+    assert!(soon(trying).await.expect("no panic").expect("an answer").is_none());
+    assert!(began.elapsed() < ms(250), "after {:?}, and not two hops", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_try_takes_one_request_timeout_although_two_primaries_are_silent() {
     // The first of them is silent, or fails after a part of the request timeout.
     for is_noticed in [false, true] {
@@ -256,6 +291,26 @@ async fn a_try_takes_one_request_timeout_although_two_primaries_are_silent() {
         assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
         assert!(began.elapsed() < ms(2_010), "noticed: {is_noticed}, {:?}", began.elapsed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_grants_within_one_wait_confirm_the_hold_with_the_greatest_token() {
+    let mut network = Network::new(5, 30);
+    // So the first primary issues the greatest token.
+    network.primaries[0].set_clock_forward(ms(4_000));
+    let process = network.start();
+    for primary in 1..5 {
+        leak(&network, primary).await;
+    }
+    let waiting = tokio::spawn(network.locks(process).key("k").lease(MAX_LEASE).lock());
+    // It holds the first primary, and is queued at all others.
+    sleep(ms(350)).await;
+    network.primaries[0].set_clock_forward(2 * MAX_LEASE);
+    assert!(!held_at(&network).await.contains(&0), "the jump has ended the hold");
+    evict(&network, 1).await;
+    evict(&network, 2).await;
+    let _guard = soon(waiting).await.expect("no panic").expect("a majority is free");
+    assert!(held_at(&network).await.contains(&0), "the guard counts a hold that has ended");
 }
 
 #[tokio::test(start_paused = true)]
