@@ -53,7 +53,7 @@ impl Server {
             self.server_time.note(now_us, (slot, server));
         }
         if let Some(token) = answer.grants().iter().map(|grant| grant.last_token()).max() {
-            self.server_time.note_token(token, (slot, server));
+            self.server_time.note_reply_token(token, (slot, server));
         }
     }
 

@@ -15,14 +15,16 @@
 //!
 //! A clock may have been wrong by years. So a time is discarded if two later replies in a row are
 //! more than a day behind it. A token more than a day ahead of all clocks is ignored, because only
-//! a forged message contains such a token.
+//! a forged message contains such a token, or a reply of a server whose clock or counter was wrong.
 //!
 //! All of this is kept for each token counter, because in a Redis Cluster each slot has a counter.
 //! A token floor from another slot's tokens would stay above this slot's counter for ever, and each
 //! command would take the longer path.
 //!
 //! Each quorum primary has a counter, and its token floor includes the tokens of all primaries. The
-//! clocks of primaries may differ, so the times of a primary do not apply to another.
+//! clocks of primaries may differ, so the times of a primary do not apply to another. A primary's
+//! counter may have begun with a clock that was days ahead. The other primaries must follow it, so
+//! tokens in replies count however far ahead they are.
 //!
 //! Leases end by the server's own clock only. If they followed the tokens, time would stand still
 //! until the clock catches up with them, and a dead waiter would keep its position.
@@ -45,6 +47,10 @@ const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
 /// How far a time of the present server must be above the token floor, in µs, to raise the floor: a
 /// second. A raised floor makes the next script take a longer path.
 const STEP: u64 = 1_000_000;
+/// The bound of the tokens that a primary's replies add to the floors of the other primaries: half
+/// of all tokens. The clock reaches it in the year 2112, so a greater token comes from a counter
+/// that another program has written, and the other primaries would soon run out of tokens.
+const MOST_AHEAD: u64 = 1 << 52;
 /// Bit that is set in `ServerTime::epoch` once that epoch has ended.
 const OVER: u64 = 1 << 63;
 
@@ -238,6 +244,19 @@ impl ServerTime {
         }
     }
 
+    /// Records a fencing token from a reply, as [`note_token`](Self::note_token) does. A reply
+    /// cannot be forged, so the token is also part of the floors of all primaries, however far
+    /// ahead of the clocks it is. Otherwise no other primary would issue a greater token, and no
+    /// lock could use this primary.
+    pub(crate) fn note_reply_token(&self, token: FencingToken, at: (u16, u64)) {
+        if let Some(seen) = &self.seen
+            && token.get() < MOST_AHEAD
+        {
+            seen.note(token);
+        }
+        self.note_token(token, at);
+    }
+
     fn counters(&self) -> MutexGuard<'_, Counters> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -403,6 +422,21 @@ mod tests {
         // A shared part depends only on the servers before this server.
         assert_eq!(other.floors(0, 0).elsewhere_us, 0);
         assert_eq!(floor(&ServerTime::default(), 0), 0);
+    }
+
+    // The counter of a primary begins with a clock that may have been days ahead.
+    #[test]
+    fn the_floor_of_a_primary_has_the_tokens_of_replies_that_are_days_ahead_but_not_of_messages() {
+        let seen = Arc::new(SeenTokens::default());
+        let [one, other] = [(); 2].map(|()| ServerTime::of_quorum(Arc::clone(&seen)));
+        one.note_first(NOW, 0);
+        other.note_first(NOW, 0);
+        one.note_token(token(NOW + 3 * WRONG_BY), (0, 0));
+        assert_eq!(floor(&other, 0), NOW, "a message may be forged");
+        one.note_reply_token(token(NOW + 2 * WRONG_BY), (0, 0));
+        assert_eq!(floor(&other, 0), NOW + 2 * WRONG_BY);
+        one.note_reply_token(token(MOST_AHEAD), (0, 0));
+        assert_eq!(floor(&other, 0), NOW + 2 * WRONG_BY, "few tokens are above a foreign number");
     }
 
     #[test]
