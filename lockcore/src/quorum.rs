@@ -359,11 +359,11 @@ impl Primaries {
 
     pub(crate) async fn shut_down(&self, timeout: Duration) -> Shutdown {
         self.view.send_modify(|view| view.is_closed = true);
+        // The nodes cannot count these: an acquisition may wait at several primaries or at none,
+        // and a hold that lacks a primary may wait there, too.
+        let waiters = Arc::strong_count(&self.waiting) - 1;
         let holding = Arc::strong_count(&self.holding) - 1;
         let each = join_all(self.nodes().map(|node| node.shut_down(timeout))).await;
-        // Each acquisition waits at a single primary, so the sum is right; each hold covers
-        // several.
-        let waiters = each.iter().map(|one| one.waiters).sum();
         let holds = each.iter().map(|one| one.holds).max().unwrap_or(0).min(holding);
         let unreleased = each.iter().map(|one| one.unreleased).sum();
         Shutdown { waiters, holds, unreleased }

@@ -616,6 +616,38 @@ async fn a_shutdown_ends_acquisitions_and_holds_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shutdown_counts_each_acquisition_once_and_no_hold_as_a_waiter() {
+    // An acquisition in a round waits at two primaries.
+    let mut network = Network::new(3, 31);
+    let process = network.start();
+    leak(&network, 1).await;
+    leak(&network, 2).await;
+    let waiting = tokio::spawn(network.locks(process).lock("k"));
+    sleep(ms(150)).await;
+    assert_eq!(network.locks(process).shutdown(Duration::ZERO).await.waiters, 1, "in a round");
+    soon(waiting).await.expect("no panic").expect_err("it was shut down");
+    // A fixed lease waits for its third primary.
+    let mut network = Network::new(3, 32);
+    let process = network.start();
+    leak(&network, 2).await;
+    let request = network.locks(process).key("k").fixed_lease(MAX_LEASE);
+    let _guard = request.lock().await.expect("a majority is free");
+    sleep(ms(50)).await;
+    assert_eq!(network.locks(process).shutdown(Duration::ZERO).await.waiters, 0, "a hold");
+    // An acquisition without a majority waits at no primary.
+    let mut network = Network::new(3, 33);
+    let process = network.start();
+    network.cut(process, 1, true);
+    network.cut(process, 2, true);
+    sleep(ms(2_000)).await;
+    let waiting = tokio::spawn(network.locks(process).lock("k"));
+    sleep(ms(50)).await;
+    assert_eq!(network.locks(process).shutdown(Duration::ZERO).await.waiters, 1, "no majority");
+    let error = soon(waiting).await.expect("no panic").expect_err("it was shut down");
+    assert_eq!(error.kind(), LockErrorKind::Closed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_inspection_tells_at_how_many_primaries_the_process_of_a_holder_holds() {
     let mut network = Network::new(3, 19);
     let (one, other) = (network.start(), network.start());
