@@ -23,7 +23,8 @@ const BUSY: &str = "this request does not wait";
 /// [`Locks::permit`](crate::Locks::permit) and the same methods of
 /// [`LockRequest`](crate::LockRequest).
 ///
-/// Sends nothing until polled.
+/// Sends nothing until polled. Once polled, poll it until it is ready, or drop it: on a
+/// [quorum](crate::guide::quorum#limits) it may hold some primaries already, for which others wait.
 ///
 /// # Errors
 /// - [`Timeout`](LockErrorKind::Timeout): the lock was not granted within the wait.
