@@ -317,6 +317,15 @@ impl Connector {
         Ok(Subscribed { connection, primary })
     }
 
+    /// Returns the primary that commands are sent to; `None` without sentinels, and before the
+    /// first connection.
+    pub(crate) fn command_server(&self) -> Option<Primary> {
+        match &self.source {
+            ServerSource::Sentinels(sentinels) => sentinels.command_server(),
+            _ => None,
+        }
+    }
+
     /// Waits until commands go to a server other than `primary`. A subscription to `primary` then
     /// has to reconnect. Never completes without sentinels.
     pub(crate) async fn switched_server(&self, primary: Option<&Primary>) {

@@ -195,16 +195,33 @@ impl Task {
         }
     }
 
+    /// Tries to open the subscription until an attempt succeeds. If commands go to another server
+    /// meanwhile, gives up the current attempt or pause, which may take long: the former server may
+    /// be frozen.
     async fn open_again(&self, pace: &mut Pace) -> Subscribed {
         loop {
             let attempt = pace.attempt();
-            match self.open(&attempt).await {
-                Ok(open) => return open,
-                Err(error) => {
-                    self.state.broke(&error);
+            let primary = self.connector.command_server();
+            tokio::select! {
+                opened = self.try_open(&attempt, pace) => {
+                    if let Some(open) = opened {
+                        return open;
+                    }
                 }
+                () = self.connector.switched_server(primary.as_ref()) => *pace = pace.anew(),
             }
-            pace.after(&attempt).await;
+        }
+    }
+
+    /// Opens the subscription. After a failure, reports it, pauses, and returns `None`.
+    async fn try_open(&self, attempt: &ConnectAttempt, pace: &mut Pace) -> Option<Subscribed> {
+        match self.open(attempt).await {
+            Ok(open) => Some(open),
+            Err(error) => {
+                self.state.broke(&error);
+                pace.after(attempt).await;
+                None
+            }
         }
     }
 

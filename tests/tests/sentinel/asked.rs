@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_tests::{FakeServer, Front, Log, Raw, RedisServer, eventually, is_held};
+use lock_tests::{FakeServer, Front, Log, Proxy, Raw, RedisServer, eventually, is_held};
 use lockcore::{LockErrorKind, Locks, Sentinels};
 use redis::cmd;
 
@@ -31,7 +31,11 @@ async fn naming(server: &RedisServer, epoch: u64) -> FakeServer {
 
 /// Starts a sentinel that names the first primary, or the second once the number is 1.
 async fn switching(servers: [&RedisServer; 2]) -> (FakeServer, Arc<AtomicUsize>) {
-    let ports = servers.map(RedisServer::port);
+    switching_ports(servers.map(RedisServer::port)).await
+}
+
+/// Does the same for servers given by their ports.
+async fn switching_ports(ports: [u16; 2]) -> (FakeServer, Arc<AtomicUsize>) {
     let at = Arc::new(AtomicUsize::new(0));
     let current = Arc::clone(&at);
     let sentinel = FakeServer::start(move |words| {
@@ -245,22 +249,48 @@ async fn a_node_follows_its_sentinels_though_the_old_primary_still_answers() {
     release(soon("the grant", waiting).await.expect("no panic").expect("granted")).await;
 }
 
-/// The first lock opens a connection that waits for replicas. If it went to the new primary, all
-/// others would stay at the old one.
+/// An attempt at a frozen server takes up to 16 s, and the pause after it 4 s. Until then no waiter
+/// is sent, although the new primary serves.
 #[tokio::test]
-async fn a_connection_for_confirmations_does_not_hide_that_the_primary_has_changed() {
+async fn a_subscription_that_is_being_reopened_follows_the_commands_at_once() {
     let [old, new] = [RedisServer::start(), RedisServer::start()];
-    let source = |server: &RedisServer| format!("127.0.0.1 {}", server.port());
-    let _replicas =
-        [&old, &new].map(|server| RedisServer::options().arg("replicaof", &source(server)).start());
-    for server in [&old, &new] {
-        let mut raw = Raw::connect(&server.url()).await;
+    let proxy = Proxy::start(old.address());
+    let (sentinel, at) = switching_ports([proxy.address().port(), new.port()]).await;
+    // Also the time of an attempt: it is not over by itself.
+    let builder = Locks::builder().request_timeout(SOON);
+    let locks = soon("a connection", builder.connect(&url(&[&sentinel]))).await.expect("accepted");
+    let stuck = proxy.hold_request(|request| request.is("SUBSCRIBE"));
+    proxy.cut_subscriptions().await;
+    soon("an attempt", stuck.struck()).await;
+    assert!(!locks.status().is_connected());
+    at.store(1, Ordering::Relaxed);
+    eventually("it has followed", SOON / 2, async || locks.status().is_connected()).await;
+    assert_eq!(locks.status().servers[0].address, new.address().to_string());
+}
+
+/// Starts two primaries, each with a replica.
+async fn replicated() -> ([RedisServer; 2], [RedisServer; 2]) {
+    let primaries = [RedisServer::start(), RedisServer::start()];
+    let replicas = primaries.each_ref().map(|primary| {
+        let source = format!("127.0.0.1 {}", primary.port());
+        RedisServer::options().arg("replicaof", &source).start()
+    });
+    for primary in &primaries {
+        let mut raw = Raw::connect(&primary.url()).await;
         eventually("its replica is there", SOON, async || {
             raw.ask::<()>(cmd("SET").arg("written").arg(1)).await;
             raw.ask::<u32>(cmd("WAIT").arg(1).arg(100)).await == 1
         })
         .await;
     }
+    (primaries, replicas)
+}
+
+/// The first lock opens a connection that waits for replicas. If it went to the new primary, all
+/// others would stay at the old one.
+#[tokio::test]
+async fn a_connection_for_confirmations_does_not_hide_that_the_primary_has_changed() {
+    let ([old, new], _replicas) = replicated().await;
     let (sentinel, at) = switching([&old, &new]).await;
     let builder = Locks::builder().require_replicas(1, Duration::from_secs(1));
     let locks = soon("a connection", builder.connect(&url(&[&sentinel]))).await.expect("accepted");

@@ -180,9 +180,15 @@ impl SentinelClients {
     /// # Errors
     /// The sentinels have named another primary meanwhile.
     pub(super) fn current(&self) -> Result<Option<Primary>, ClientError> {
-        let current = self.current.borrow().clone();
+        let current = self.command_server();
         current.iter().try_for_each(|current| self.check(current))?;
         Ok(current)
+    }
+
+    /// Returns the primary that commands are sent to, even if the sentinels have named another one
+    /// meanwhile; `None` before the first connection.
+    pub(super) fn command_server(&self) -> Option<Primary> {
+        self.current.borrow().clone()
     }
 
     /// Returns the address that commands were last sent to; empty before the first connection.
