@@ -167,7 +167,7 @@ impl Connection {
     /// Returns the error that closed the connection; `None` if it seems open. redis-rs notices a
     /// close only when it sends, so a PING is begun and cancelled, unless the server has replied
     /// within the last 10 ms. `last_success` is the time of the last reply.
-    pub(crate) fn why_closed(&self, last_success: Instant) -> Option<RedisError> {
+    pub fn why_closed(&self, last_success: Instant) -> Option<RedisError> {
         self.0.why_closed(last_success)
     }
 }

@@ -209,6 +209,16 @@ impl CommandLink {
         current.connection.as_ref().map(|_| current.generation)
     }
 
+    /// Waits until the connection with this number is not the current connection any more: it
+    /// broke, or was given up, or the link was closed.
+    pub async fn replaced(&self, generation: u64) {
+        let mut state = self.0.state.changes();
+        while self.open_generation() == Some(generation) {
+            // Fails only once the link is dropped, which this handle prevents.
+            let _ = state.changed().await;
+        }
+    }
+
     /// Returns the current server's number: 0 for the first server, raised with each change of
     /// server. Before Redis 7.0, without the right to read the run id, each new connection counts
     /// as another server.

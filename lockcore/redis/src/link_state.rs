@@ -88,6 +88,11 @@ impl LinkState {
         self.0.down.borrow().is_none()
     }
 
+    /// Returns a receiver that is notified of each change from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<Option<ClientError>> {
+        self.0.down.subscribe()
+    }
+
     pub(crate) async fn until_up(&self) {
         // Never closed: this type owns the sender.
         let _ = self.0.down.subscribe().wait_for(Option::is_none).await;

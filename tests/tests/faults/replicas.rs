@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use lock_tests::{COUNTER, CommandStats, Raw, RedisServer, eventually, holds_key, lock_key};
+use lock_tests::{
+    COUNTER, CommandStats, Fault, Log, Proxy, Raw, RedisServer, eventually, holds_key, lock_key,
+};
 use lockcore::{HoldState, LockError, LockErrorKind, Locks, LocksBuilder};
 use proto::Topology;
 use proto::wire::scripts;
 use redis::cmd;
 
 use crate::common::{LONG, SOON, queued, soon};
+use crate::script::runs;
 
 /// The timeout for a replica on a busy machine.
 const PATIENT: Duration = Duration::from_millis(1_500);
@@ -79,6 +82,53 @@ async fn a_guard_is_there_only_once_the_replica_has_its_hold() {
     let tried = soon("an answer", a.try_lock("key")).await.expect("granted").expect("free");
     assert!(pair.at_replica.holder("key").await.is_some(), "the replica has it");
     drop(tried);
+}
+
+/// Servers and proxies close connections that are idle.
+#[tokio::test]
+async fn a_connection_for_confirmations_that_was_closed_while_idle_fails_none() {
+    let (log, _here) = Log::listen();
+    let mut pair = pair().await;
+    let locks = pair.requiring(1, PATIENT).await;
+    let lease = Duration::from_secs(6);
+    let guard = soon("a guard", locks.key("key").lease(lease).lock()).await.expect("granted");
+    // The connections confirm in turn.
+    for _ in 1..4 {
+        let other = soon("a guard", locks.lock("other")).await.expect("granted");
+        soon("a release", other.release()).await.expect("held until now");
+    }
+    let clients: String = pair.at_primary.ask(cmd("CLIENT").arg("LIST")).await;
+    let idle: Vec<_> = clients
+        .lines()
+        .filter(|line| line.contains("cmd=wait"))
+        .filter_map(|line| line.split_whitespace().find_map(|word| word.strip_prefix("id=")))
+        .collect();
+    assert_eq!(idle.len(), 4, "{clients}");
+    for id in idle {
+        pair.at_primary.ask::<u32>(cmd("CLIENT").arg("KILL").arg("ID").arg(id)).await;
+    }
+    let before = guard.deadline();
+    eventually("a renewal", SOON, async || guard.deadline() > before).await;
+    assert_eq!(log.warnings(), [""; 0], "none has failed");
+}
+
+/// A silent server would take the timeout of a request twice.
+#[tokio::test]
+async fn nothing_is_confirmed_after_scripts_without_a_reply() {
+    let pair = pair().await;
+    let proxy = Proxy::start(pair.primary.address());
+    let builder = Locks::builder().request_timeout(PATIENT).require_replicas(1, PATIENT / 2);
+    let locks = soon("a connection", builder.connect(proxy.url())).await.expect("it may");
+    let silent = proxy.hold_reply(runs("confirm"));
+    let waiting = tokio::spawn(locks.lock("key"));
+    soon("the renewal", silent.struck()).await;
+    let wait = proxy.hold_request(|request| request.is("WAIT"));
+    let again = proxy.hold_reply(runs("confirm"));
+    soon("the next renewal", again.struck()).await;
+    assert!(!wait.has_struck(), "it has waited for copies of nothing");
+    [silent, wait, again].iter().for_each(Fault::release);
+    let guard = soon("a guard", waiting).await.expect("no panic").expect("granted");
+    soon("a release", guard.release()).await.expect("held until now");
 }
 
 /// The whole batch is one hold: its members wait for the replica once.

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_tests::{FakeServer, Front, Log, Proxy, Raw, RedisServer, eventually, is_held};
-use lockcore::{LockErrorKind, Locks, Sentinels};
+use lockcore::{LockErrorKind, LockOptions, Locks, Sentinels};
+use proto::Topology;
+use proto::wire::scripts;
 use redis::cmd;
 
 use crate::common::{SOON, connect, held, release, soon};
@@ -306,6 +308,37 @@ async fn a_connection_for_confirmations_does_not_hide_that_the_primary_has_chang
         moved && !is_held(&there, "k").await
     })
     .await;
+}
+
+/// A frozen primary would keep all connections for confirmations, each for as long as a request may
+/// take, and whatever is queued for them.
+#[tokio::test]
+async fn confirmations_by_a_primary_that_is_replaced_are_made_at_the_new_one_at_once() {
+    let ([old, new], _replicas) = replicated().await;
+    let proxy = Proxy::start(old.address());
+    let (sentinel, at) = switching_ports([proxy.address().port(), new.port()]).await;
+    // Also the time of a confirmation: none is over by itself.
+    let options = LockOptions::new().store_wait(SOON);
+    let builder = Locks::builder().request_timeout(SOON).defaults(options);
+    let builder = builder.require_replicas(1, Duration::from_secs(1));
+    let locks = soon("a connection", builder.connect(&url(&[&sentinel]))).await.expect("accepted");
+    let confirm = scripts::of_queue(Topology::Single).get("confirm").expect("there is one");
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        let key = format!("key {number}");
+        let stuck = proxy.hold_reply(|request| request.mentions(&confirm.digest));
+        waiting.push(tokio::spawn(locks.lock(&key)));
+        soon("a busy connection", stuck.struck()).await;
+    }
+    waiting.push(tokio::spawn(locks.lock("key 4")));
+    at.store(1, Ordering::Relaxed);
+    let there = connect(&new.url()).await.expect("accepted");
+    for (number, waiting) in waiting.into_iter().enumerate() {
+        let granted = tokio::time::timeout(SOON / 2, waiting).await.expect("it is not stuck");
+        let guard = granted.expect("no panic").expect("granted");
+        assert!(is_held(&there, &format!("key {number}")).await);
+        release(guard).await;
+    }
 }
 
 #[tokio::test]

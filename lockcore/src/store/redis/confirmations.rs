@@ -13,6 +13,7 @@ use proto::wire::{TokenFloors, Wire};
 use proto::{LockErrorKind, LockName, StoreError};
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::call::Scripted;
@@ -111,6 +112,8 @@ struct Own {
     /// The command connection's generation number when this connection was opened. If the number
     /// changes, the primary may have changed, so this connection is replaced.
     generation: u64,
+    /// When this connection was opened: its last reply is no older.
+    opened: Instant,
     /// The server's time when this connection was opened, in µs since the epoch. New tokens must be
     /// above it, because the command connection may not have met this server yet.
     opened_us: u64,
@@ -131,17 +134,35 @@ impl Worker {
     }
 
     async fn confirm(&mut self, gathered: Vec<Pending>) {
-        let own = match self.connection().await {
-            Ok(own) => own,
-            Err(error) => {
-                for pending in gathered {
-                    // The send fails only if the caller has gone.
-                    let _ = pending.reply.send(Err(error.clone()));
+        let confirmed = match self.connection().await {
+            Ok(own) => {
+                let (link, generation) = (self.server.link.clone(), own.generation);
+                let server = link.servers();
+                tokio::select! {
+                    // Checked before anything is sent: the server's number belongs to this
+                    // connection.
+                    biased;
+                    () = link.replaced(generation) => {
+                        self.connection = None;
+                        Err(StoreError::ambiguous("the connection to the server was replaced"))
+                    }
+                    confirmed = self.confirm_on(own, server, &gathered) => Ok(confirmed),
                 }
-                return;
             }
+            Err(error) => Err(error),
         };
-        let server = self.server.link.servers();
+        let confirmed =
+            confirmed.unwrap_or_else(|error| gathered.iter().map(|_| Err(error.clone())).collect());
+        for (pending, confirmed) in gathered.into_iter().zip(confirmed) {
+            // The send fails only if the caller has gone.
+            let _ = pending.reply.send(confirmed);
+        }
+    }
+
+    /// Runs the request groups on this connection, to the server with this number, and waits until
+    /// the writes are confirmed.
+    async fn confirm_on(&mut self, own: Own, server: u64, gathered: &[Pending]) -> Vec<Replied> {
+        let generation = own.generation;
         let floors = |group: &RequestGroup| {
             let mut floors = self.server.floors(group, server);
             floors.floor_us = floors.floor_us.max(own.opened_us);
@@ -151,21 +172,29 @@ impl Worker {
             run(own.connection.clone(), &self.server.wire, group, floors(group), *asking)
         });
         let ran = join_all(runs).await;
+        let layout = self.server.wire.layout;
+        let is_over = |ran: &Judged| matches!(ran, Ok(Err(error)) if is_over(error));
+        let confirmed = if ran.iter().all(is_over) {
+            // A wait would only take as long again.
+            self.connection = None;
+            Ok(None)
+        } else {
+            self.wait(own, self.confirmation.by).await.map(|unconfirmed| {
+                // Another server may take over, or the setting be corrected.
+                unconfirmed.map(|error| StoreError { kind: LockErrorKind::Unavailable, ..error })
+            })
+        };
         let is_of_replica = |ran: &Judged| matches!(ran, Ok(Err(error)) if is_of_replica(error));
+        // After the wait, which ends with the command connection.
         if ran.iter().any(is_of_replica) {
             // The command connection leads to the same server. It may have nothing to send but
             // PINGs, which a replica answers.
             self.connection = None;
-            self.server.link.give_up_if(own.generation, "the server has become a replica");
+            self.server.link.give_up_if(generation, "the server has become a replica");
         }
-        let layout = self.server.wire.layout;
         let values = ran.into_iter().map(|ran| finished_script(ran, layout));
-        let confirmed = self.wait(own, self.confirmation.by).await.map(|unconfirmed| {
-            // Another server may take over, or the setting be corrected.
-            unconfirmed.map(|error| StoreError { kind: LockErrorKind::Unavailable, ..error })
-        });
-        for (pending, value) in gathered.into_iter().zip(values) {
-            let confirmed = match (value, &confirmed) {
+        let replied =
+            gathered.iter().zip(values).map(|(pending, value)| match (value, &confirmed) {
                 (Ok(value), Ok(unconfirmed)) => {
                     let answers = self.server.answers(&pending.group, server, &value);
                     answers.map(|answers| Replies { answers, unconfirmed: unconfirmed.clone() })
@@ -178,34 +207,44 @@ impl Worker {
                     None => Err(error),
                 },
                 (_, Err(error)) => Err(error.clone()),
-            };
-            let _ = pending.reply.send(confirmed);
-        }
+            });
+        replied.collect()
     }
 
     async fn connection(&mut self) -> Result<Own, StoreError> {
         // Without a command connection, the sentinels may have named another primary. The server of
         // this worker must not grant locks meanwhile.
         let Some(generation) = self.server.link.open_generation() else {
-            let detail = "the connection to the server is being replaced";
-            return Err(StoreError::refused(LockErrorKind::Unavailable, detail));
+            return Err(being_replaced());
         };
         match &self.connection {
-            Some(own) if own.generation == generation => Ok(own.clone()),
+            // A server or a proxy may have closed it while it was idle.
+            Some(own)
+                if own.generation == generation
+                    && own.connection.why_closed(own.opened).is_none() =>
+            {
+                Ok(own.clone())
+            }
             _ => {
-                let timeout = self.request_timeout + self.confirmation.timeout;
-                let attempt = ConnectAttempt::first(self.connector.timeouts());
-                let opened = self.connector.more_commands(timeout, &attempt).await;
-                let Opened { connection, hello } = opened.map_err(failure::of_client)?;
-                let waits_for_disk = hello.is_some_and(|hello| waits_for_disk(&hello));
-                connection.shorten_timeout(timeout);
-                let opened_us = client::time(&connection).await.map_err(failure::of_client)?;
-                Ok(self
-                    .connection
-                    .insert(Own { connection, generation, opened_us, waits_for_disk })
-                    .clone())
+                let own = tokio::select! {
+                    biased;
+                    () = self.server.link.replaced(generation) => return Err(being_replaced()),
+                    own = self.open(generation) => own?,
+                };
+                Ok(self.connection.insert(own).clone())
             }
         }
+    }
+
+    async fn open(&self, generation: u64) -> Result<Own, StoreError> {
+        let timeout = self.request_timeout + self.confirmation.timeout;
+        let attempt = ConnectAttempt::first(self.connector.timeouts());
+        let opened = self.connector.more_commands(timeout, &attempt).await;
+        let Opened { connection, hello } = opened.map_err(failure::of_client)?;
+        let waits_for_disk = hello.is_some_and(|hello| waits_for_disk(&hello));
+        connection.shorten_timeout(timeout);
+        let opened_us = client::time(&connection).await.map_err(failure::of_client)?;
+        Ok(Own { connection, generation, opened: Instant::now(), opened_us, waits_for_disk })
     }
 
     /// Waits until all writes on this connection have the copies required by `by`. Returns
@@ -214,7 +253,7 @@ impl Worker {
     async fn wait(&mut self, own: Own, by: ConfirmedBy) -> Result<Option<StoreError>, StoreError> {
         let confirmed = self.ask(&own, by).await;
         confirmed.or_else(|error| {
-            if error.is_timeout() || client::failure::breaks_connection(&error) {
+            if is_over(&error) {
                 self.connection = None;
                 return Err(failure::of_command(&error));
             }
@@ -262,6 +301,17 @@ impl Worker {
         let unconfirmed = self.wait(own, ConfirmedBy::Fsync { replicas: 0 }).await?;
         unconfirmed.map_or(Ok(()), Err)
     }
+}
+
+/// Returns true if the connection has to be replaced after this error: it broke, or the server was
+/// silent for the whole timeout.
+fn is_over(error: &RedisError) -> bool {
+    error.is_timeout() || client::failure::breaks_connection(error)
+}
+
+fn being_replaced() -> StoreError {
+    let detail = "the connection to the server is being replaced";
+    StoreError::refused(LockErrorKind::Unavailable, detail)
 }
 
 /// Returns true if WAITAOF waits for the disk on this server even if `appendfsync` is `everysec`.
