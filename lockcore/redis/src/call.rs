@@ -150,6 +150,11 @@ impl ScriptCall {
         self.command.add(&word);
     }
 
+    /// Returns the script's source. Calls of the same script return the same address.
+    pub fn source(&self) -> &'static str {
+        self.source
+    }
+
     /// Returns the same call as an EVAL with the script's source, for a server that lacks the
     /// script.
     pub fn by_source(&self) -> Packed {

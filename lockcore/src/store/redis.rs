@@ -50,7 +50,7 @@ use node_key::NodeKeys;
 use preflight::Needs;
 use run::Run as _;
 use search::RedisSearch;
-use server::Server;
+use server::{Loading, Server};
 use server_time::ServerTime;
 
 /// Settings for a Redis store.
@@ -178,7 +178,12 @@ impl RedisStore {
         if extras.info {
             preflight::check_settings(&link, is_watched).await?;
         }
-        let server = Arc::new(Server { wire: wire.clone(), link: link.clone(), server_time });
+        let server = Arc::new(Server {
+            wire: wire.clone(),
+            link: link.clone(),
+            server_time,
+            loading: Loading::default(),
+        });
         let confirmations = match confirmation {
             Some(by) => {
                 let probe = probe.as_ref();

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_tests::{Connections, Fault, Flow};
+use futures_util::future::join_all;
+use lock_tests::{Connections, Fault, Flow, eventually};
 use lockcore::{LockGuard, Locks};
 use redis::cmd;
 
 use crate::common::{
-    LONG, SHORT, Setup, granted, held, holder, nothing_left, queued, release, setup, soon,
+    LONG, SHORT, SOON, Setup, granted, held, holder, nothing_left, queued, release, setup, soon,
 };
 use crate::script::{Script, runs};
 use crate::witness::Witness;
@@ -61,6 +62,27 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
     assert_eq!(witness.visits(), 120);
     nothing_left(&mut setup.redis, "k").await;
     nothing_left(&mut setup.redis, "other").await;
+}
+
+// Each release by its source has more than 20 KB: a few hundred are more than a connection keeps
+// unwritten.
+#[tokio::test]
+async fn thousands_of_releases_of_a_flushed_script_break_no_connection() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let acquire = |number| locks.key(format!("k{number}")).lease(LONG).lock().into_future();
+    let guards = soon("the locks", join_all((0..3_000).map(acquire))).await;
+    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("free")).collect();
+    let accepted = setup.proxy.accepted();
+    setup.redis.flush_scripts().await;
+    drop(guards);
+    eventually("all are released", SOON, async || {
+        let status = locks.status();
+        (status.holding, status.releasing) == (0, 0)
+    })
+    .await;
+    assert_eq!(setup.proxy.accepted(), accepted, "the connections of the beginning");
+    nothing_left(&mut setup.redis, "k2999").await;
 }
 
 /// Returns a hold that its node learned of by a message. A touch reports it, too, but that reply

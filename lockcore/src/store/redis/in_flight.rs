@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::{Answered, Packed, Recipient, Sender, answer_to, is_unknown};
+use client::{Answered, Packed, Recipient, ScriptCall, Sender, answer_to, is_unknown};
 use proto::node::{RequestGroup, StoreRequest, Way, commands};
 use proto::wire::{TokenFloors, is_nonsense};
 use proto::{LockErrorKind, StoreError};
@@ -37,8 +37,11 @@ enum Path {
     Fast,
     /// A script, called by its digest.
     Digest,
-    /// A script, sent as source, because the server did not know the digest.
-    Source,
+    /// A script, called by its digest again, behind another call that has sent the source.
+    DigestAgain,
+    /// A script, sent as source, because the server did not know the digest. With the source if
+    /// later calls rely on this one.
+    Source(Option<&'static str>),
 }
 
 impl InFlight {
@@ -99,15 +102,36 @@ impl InFlight {
         server.wire.free_release(command).map(|free| fast::release(&free, compare))
     }
 
-    fn run_script(mut self: Box<Self>) {
-        self.path = Path::Digest;
-        self.write_script(|call| call.0.command);
+    fn run_script(self: Box<Self>) {
+        self.write_script(|flight, call| {
+            flight.path = Path::Digest;
+            call.command
+        });
     }
 
-    fn write_script(self: Box<Self>, packed: impl FnOnce(Scripted) -> Packed) {
+    /// Runs the script, which the server lacked, once more. The source is long, and thousands of
+    /// calls may be in flight: so it is sent once, and the calls behind it only need the digest.
+    fn run_unknown_script(self: Box<Self>, was_again: bool) {
+        self.write_script(|flight, call| {
+            let source = call.source();
+            let is_first = flight.server.loading.begin(flight.sender.generation, source);
+            if is_first || was_again {
+                flight.path = Path::Source(is_first.then_some(source));
+                call.by_source()
+            } else {
+                flight.path = Path::DigestAgain;
+                call.command
+            }
+        });
+    }
+
+    fn write_script(mut self: Box<Self>, packed: impl FnOnce(&mut Self, ScriptCall) -> Packed) {
         let call = self.server.wire.write(&commands(&self.group), self.floors);
         match call {
-            Ok(call) => self.write(&packed(call)),
+            Ok(Scripted(call)) => {
+                let command = packed(&mut self, call);
+                self.write(&command);
+            }
             Err(error) => self.end(Err(error)),
         }
     }
@@ -170,16 +194,22 @@ impl InFlight {
 
 impl Recipient for InFlight {
     fn take(mut self: Box<Self>, answer: Answered) {
-        let path = std::mem::replace(&mut self.path, Path::Source);
+        let path = std::mem::replace(&mut self.path, Path::Source(None));
         let Self { server, sender, .. } = &*self;
         let answer = judged(server.link.judge(sender, answer));
+        // A server that does not have the script did not run it.
+        let is_unknown = matches!(&answer, Ok(Err(error)) if is_unknown(error));
         match path {
             Path::Fast => self.finish_fast(answer),
-            // A server that does not have the script did not run it.
-            Path::Digest if matches!(&answer, Ok(Err(error)) if is_unknown(error)) => {
-                self.write_script(|call| call.0.by_source());
+            Path::Digest if is_unknown => self.run_unknown_script(false),
+            Path::DigestAgain if is_unknown => self.run_unknown_script(true),
+            Path::Digest | Path::DigestAgain => self.finish(answer),
+            Path::Source(source) => {
+                if let Some(source) = source {
+                    server.loading.end(sender.generation, source);
+                }
+                self.finish(answer);
             }
-            Path::Digest | Path::Source => self.finish(answer),
         }
     }
 }

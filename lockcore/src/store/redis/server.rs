@@ -1,7 +1,7 @@
 //! A server as known to a node: its command connection, the encoding of commands, and the times and
 //! tokens received from it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use client::CommandLink;
 use proto::node::{RequestGroup, commands};
@@ -18,6 +18,38 @@ pub(super) struct Server {
     pub(super) wire: Wire,
     pub(super) link: CommandLink,
     pub(super) server_time: Arc<ServerTime>,
+    pub(super) loading: Loading,
+}
+
+/// The scripts whose source was sent because the server lacked them, and has no response yet. Each
+/// with the number of the connection on which the source was sent.
+#[derive(Default)]
+pub(super) struct Loading(Mutex<Vec<(u64, &'static str)>>);
+
+impl Loading {
+    /// Records that a script's source is sent on the connection with this number. Returns false if
+    /// it is on its way there already.
+    pub(super) fn begin(&self, generation: u64, source: &'static str) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = !all.iter().any(is(generation, source));
+        if is_new {
+            all.push((generation, source));
+        }
+        is_new
+    }
+
+    /// Records that the source has its response, or that the connection is broken.
+    pub(super) fn end(&self, generation: u64, source: &'static str) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = all.iter().position(is(generation, source)) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+/// Compares sources by their address, because they are long.
+fn is(generation: u64, source: &'static str) -> impl Fn(&(u64, &'static str)) -> bool {
+    move |&(number, other)| number == generation && std::ptr::eq(other, source)
 }
 
 impl Server {
