@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_tests::{Clustered, RedisOptions, eventually, lock_key, patience_key, queue_key, queued};
 use lockcore::{HoldState, LockErrorKind, LockOptions, Locks, LocksBuilder};
-use proto::wire::keys::Counter;
+use proto::wire::keys::{Counter, NodeKey};
 use redis::cmd;
 use tokio::time::Instant;
 
@@ -31,6 +31,30 @@ async fn a_hold_and_its_waiters_move_with_their_slot() {
     assert!(guard.fencing_token() > before);
     release(guard).await;
     assert_eq!((holder.status().positions_lost, waiter.status().positions_lost), (0, 0));
+}
+
+/// Without slots it has no key with which to check the user's rights.
+#[tokio::test]
+async fn a_primary_that_joins_without_slots_has_every_use_once_it_has_some() {
+    let clustered = Clustered::steady().await;
+    let slots: Vec<u16> = (0..5_461).collect();
+    for number in 0..3 {
+        clustered.raw(number).await.ask::<()>(cmd("CLUSTER").arg("DELSLOTS").arg(&slots)).await;
+    }
+    let locks = connect(&clustered).await;
+    eventually("it is known", SOON, async || {
+        locks.status().servers.iter().any(|server| server.slots == Some(0))
+    })
+    .await;
+    let mut empty = clustered.raw(0).await;
+    empty.ask::<()>(cmd("CLUSTER").arg("ADDSLOTS").arg(&slots)).await;
+    let names = (0..).map(|number| format!("node-{number}"));
+    let node = names.into_iter().find(|node| slots.contains(&NodeKey(node).slot())).expect("one");
+    empty.ask::<()>(cmd("SET").arg(NodeKey(&node).to_string()).arg("vm:7")).await;
+    eventually("the process is found", SOON, async || {
+        locks.processes([&node]).await.get(&node).is_some_and(|process| process == "vm:7")
+    })
+    .await;
 }
 
 #[tokio::test]

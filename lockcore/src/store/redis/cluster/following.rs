@@ -231,7 +231,10 @@ impl Shared {
         // Only the newest: two older ones, at two addresses that the servers report in turn, would
         // take the slots from each other for ever.
         let newest = self.slots().open().find(|shard| shard.id == primary.id).cloned();
-        newest.filter(|shard| shard.is_still_at(&primary.place))
+        newest.filter(|shard| {
+            let can_serve = shard.had_slots || primary.slots.is_empty();
+            can_serve && shard.is_still_at(&primary.place)
+        })
     }
 
     /// Notifies the core of moved slots. Also fails the pending requests to replaced primaries at

@@ -32,6 +32,9 @@ pub(super) struct Shard {
     pub(super) server_time: Arc<ServerTime>,
     pub(super) commands: watch::Receiver<Link>,
     pub(super) subscription: watch::Receiver<Link>,
+    /// True if the server had slots when this shard was opened. Without slots there is no key with
+    /// which to check the user's rights, so no optional command may be sent.
+    pub(super) had_slots: bool,
     /// True if the server's last answer was that the Cluster is down. The other servers may then
     /// have elected another primary.
     is_cut_off: AtomicBool,
@@ -43,8 +46,17 @@ impl Shard {
         let [place, redirects] =
             [place, redirects].map(|Address { host, port }| Place { host, port });
         let (commands, subscription) = (store.commands(), store.subscription());
-        let is_cut_off = AtomicBool::new(false);
-        Self { id, place, redirects, store, server_time, commands, subscription, is_cut_off }
+        Self {
+            id,
+            place,
+            redirects,
+            store,
+            server_time,
+            commands,
+            subscription,
+            had_slots: !primary.slots.is_empty(),
+            is_cut_off: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn address(&self) -> Address {
