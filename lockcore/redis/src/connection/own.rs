@@ -4,7 +4,8 @@
 //!
 //! - A caller writes the request itself, so that no task has to be woken. Only after the reader,
 //!   the task of the connection, has woken several callers for replies read together, it sends all
-//!   their new requests in a single write.
+//!   their new requests in a single write. On a runtime with a single thread, a caller that then
+//!   blocks the thread delays them: writing each at once would cost more in every other case.
 //! - A timed-out request stays in the queue: its reply, if any, is discarded in order, and never
 //!   delivered to the next request. So are all but the last reply to a transaction.
 //! - All requests on a connection have the same timeout, so they expire in the order of sending,
