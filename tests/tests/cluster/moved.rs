@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_tests::{Clustered, RedisOptions, eventually, lock_key, patience_key, queue_key, queued};
-use lockcore::{HoldState, LockErrorKind, LockOptions, Locks, LocksBuilder};
+use lock_tests::{
+    Clustered, CommandStats, RedisOptions, eventually, lock_key, patience_key, queue_key, queued,
+};
+use lockcore::{HoldState, LockErrorKind, LockGuard, LockOptions, Locks, LocksBuilder};
 use proto::wire::keys::{Counter, NodeKey};
 use redis::cmd;
 use tokio::time::Instant;
@@ -175,6 +177,66 @@ async fn reads_and_permits_outlive_their_leases_in_an_open_slot_where_their_keys
         assert_eq!(guard.state(), HoldState::Held);
         release(guard).await;
     }
+}
+
+/// Opens the slot of a lock, and moves the lock key alone until the target has received a renewal
+/// of each node. Then moves the rest, and checks that the lock is not free and the guards hold.
+async fn keeps_holds_apart_from_the_lock_key(
+    clustered: &Clustered,
+    key: &str,
+    nodes: &[Locks],
+    guards: Vec<LockGuard>,
+) {
+    let mut target = clustered.raw(1).await;
+    clustered.open_slot(slot(key), 0, 1).await;
+    clustered.move_key(&lock_key(key), 0, 1).await;
+    eventually("it is renewed there", SOON, async || {
+        CommandStats::read(&mut target).await.calls("asking") >= nodes.len() as u64
+    })
+    .await;
+    let () = target.ask(&cmd("ASKING")).await; // for the next command
+    assert!(target.exists(&lock_key(key)).await, "others could acquire it");
+    clustered.move_keys(slot(key), 0, 1).await;
+    clustered.close_slot(slot(key), 0, 1).await;
+    assert!(nodes[0].try_lock(key).await.expect("an answer").is_none(), "it is held");
+    for guard in guards {
+        assert_ne!(guard.state(), HoldState::Lost);
+        eventually("it is renewed", SOON, async || guard.state() == HoldState::Held).await;
+        release(guard).await;
+    }
+    release(held(&nodes[0], key).await).await;
+}
+
+async fn nodes_with_a_short_lease(clustered: &Clustered, count: usize) -> Vec<Locks> {
+    let mut nodes = Vec::new();
+    for _ in 0..count {
+        let options = LockOptions::new().lease(Duration::from_secs(9));
+        let locks = Locks::builder().defaults(options).connect(clustered.url());
+        nodes.push(soon("a connection", locks).await.expect("accepted"));
+    }
+    nodes
+}
+
+// As while `redis-cli` moves a slot with more keys than it moves in a single step.
+#[tokio::test]
+async fn reads_are_not_forgotten_while_their_lock_key_and_their_holds_are_on_two_servers() {
+    let clustered = Clustered::steady().await;
+    let nodes = nodes_with_a_short_lease(&clustered, 2).await;
+    let key = clustered.key_of(0, 0);
+    let mut guards = Vec::new();
+    for locks in &nodes {
+        guards.push(soon("a read", locks.read(&key)).await.expect("free"));
+    }
+    keeps_holds_apart_from_the_lock_key(&clustered, &key, &nodes, guards).await;
+}
+
+#[tokio::test]
+async fn a_downgraded_hold_is_not_forgotten_while_its_keys_are_on_two_servers() {
+    let clustered = Clustered::steady().await;
+    let nodes = nodes_with_a_short_lease(&clustered, 1).await;
+    let key = clustered.key_of(0, 0);
+    let guard = held(&nodes[0], &key).await.downgrade().await.expect("held");
+    keeps_holds_apart_from_the_lock_key(&clustered, &key, &nodes, vec![guard]).await;
 }
 
 // Whatever has moved already, the release either runs completely or not yet.

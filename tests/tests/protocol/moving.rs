@@ -295,8 +295,10 @@ async fn where_even_the_guard_is_there_nothing_is_refused() {
             2 => (1, touch(&[&waiting])),
             _ => (0, acquire(&cluster.member(0, Demand::EXCLUSIVE), Mode::Wait, 10)),
         };
-        let guard = format!("{}:guard", lock_tests::lock_key(LOCK));
-        let () = cluster.bench.redis().ask(cmd("SET").arg(guard).arg(1)).await;
+        for guard in ["guard", "guard2"] {
+            let guard = format!("{}:{guard}", lock_tests::lock_key(LOCK));
+            let () = cluster.bench.redis().ask(cmd("SET").arg(guard).arg(1)).await;
+        }
         cluster.moves(true).await;
         cluster.try_run(node, &command).await.expect("answered");
         cluster.moves(false).await;

@@ -618,12 +618,14 @@ end
 -- Writes everything that was decided. `newcomers`, each behind a score, are added to the queue. The
 -- first write is to a key that never exists, so it changes nothing. It shows whether Redis refuses
 -- writes: on a replica, without enough replicas, or during a slot migration. Redis refuses SET when
--- memory is full, but not DEL. Redis never refuses PUBLISH, so that comes last.
+-- memory is full, but not DEL. Redis never refuses PUBLISH, so that comes last. DEL names two keys,
+-- because a renewal may run behind ASKING on the server to which the slot moves. There Redis runs
+-- a command with one absent key, although the key may not have moved yet.
 local function write(needs_memory, newcomers)
   if needs_memory then
     call('SET', lock_key .. ':guard', '1', 'XX')
   else
-    call('DEL', lock_key .. ':guard')
+    call('DEL', lock_key .. ':guard', lock_key .. ':guard2')
   end
   if count then
     call('SET', counter, text_of(count))

@@ -12,6 +12,8 @@ local function renew_part(lock_key, member, lease)
   local holds, reduced, now = lock_key .. ':holds', lock_key .. ':reduced', math.floor(clock / 1000)
   local ends = tonumber(pcall('ZSCORE', holds, member)) or 0
   if ends <= now then
+    -- Stops the script if the slot moves, and only one of the keys is on this server.
+    call('EXISTS', lock_key, holds)
     return 'n'
   end
   local left, needed = call('PTTL', lock_key), now + lease + $margin_ms
