@@ -29,6 +29,7 @@ facts! {
         a_downgraded_hold_whose_weight_was_lost_keeps_the_reduced_weights_beside_it,
         a_downgraded_hold_whose_weight_was_lost_takes_nothing_from_the_read_beside_it,
         permits_beside_a_downgraded_hold_whose_weight_was_lost_are_counted_again,
+        a_reduction_beside_a_lapsed_hold_whose_weight_was_lost_counts_for_those_that_wait,
         a_lock_that_becomes_a_read_has_a_new_token_and_lets_readers_in,
         a_force_release_of_one_that_does_not_hold_drops_nobody_and_of_all_parts_hands_on,
         a_leave_takes_out_waiters_and_parts_and_tells_which_were_there,
@@ -224,6 +225,20 @@ async fn permits_beside_a_downgraded_hold_whose_weight_was_lost_are_counted_agai
     let writer = a.queue(30_000).await;
     assert_eq!(bench.queue().await, [writer]);
     a.release(&second).await;
+}
+
+async fn a_reduction_beside_a_lapsed_hold_whose_weight_was_lost_counts_for_those_that_wait(
+    mut bench: Bench,
+) {
+    let a = bench.node().await;
+    let lock = a.hold(30_000).await;
+    a.reduce(&lock).await;
+    let three = a.hold_for(permits(3, 4), 30_000).await;
+    a.queue_for(permits(3, 4), 30_000).await;
+    bench.change(|state, _| state.of_queue().reduced.clear()).await;
+    bench.lapse(&lock).await;
+    reduce_to(&a, &three, 1).await;
+    assert_eq!((bench.shared().await.0, bench.queue().await), (1 + 3, vec![]));
 }
 
 async fn a_lock_that_becomes_a_read_has_a_new_token_and_lets_readers_in(mut bench: Bench) {

@@ -137,6 +137,10 @@ local function sum_of_weights()
     local to = math.min(from + $most_unpacked - 1, #holders)
     for i, score in ipairs(call('ZMSCORE', R, unpack(holders, from, to))) do
       local holder = holders[from + i - 1]
+      if holder == reduced[2] then
+        -- This command reduces the hold, and has not written that yet.
+        score = reduced[1]
+      end
       sum = sum + (is_taken[holder] and 0 or weight_of(holder, score))
     end
   end
