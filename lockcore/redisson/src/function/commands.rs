@@ -41,6 +41,8 @@ impl LockState {
         self.end_endless_hold(member, call.now_ms());
         self.drop_leftovers();
         let party = Party::from(member);
+        // The acquire is a retry if a JVM has removed this member from the queue.
+        self.take_back(call, std::slice::from_ref(member));
         // The queue is walked only once per command: if a JVM thread is next, it is also next for
         // the other members.
         if self.hold.is_none() && !std::mem::replace(has_walked, true) {

@@ -139,12 +139,13 @@ impl LockState {
     }
 
     /// Restores lockcore waiters that a JVM has removed from the queue because of its clock or of
-    /// subtracted scores. Does nothing unless one of `touched` was removed. All such waiters of all
-    /// nodes return to the head of the queue, in order of arrival: if each node restored only its
-    /// own waiters, the last node to do so would be first.
-    pub(super) fn take_back(&mut self, call: &Call<'_>, touched: &[Member]) {
-        let touched = touched.iter().map(Party::from);
-        let out: Vec<_> = touched.filter(|member| self.is_out(call, member)).collect();
+    /// subtracted scores. Does nothing unless one of `members`, which a touch or a repeated acquire
+    /// names, was removed. All such waiters of all nodes return to the head of the queue, in order
+    /// of arrival: if each node restored only its own waiters, the last node to do so would be
+    /// first.
+    pub(super) fn take_back(&mut self, call: &Call<'_>, members: &[Member]) {
+        let members = members.iter().map(Party::from);
+        let out: Vec<_> = members.filter(|member| self.is_out(call, member)).collect();
         if out.is_empty() {
             return;
         }

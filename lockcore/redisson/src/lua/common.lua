@@ -138,6 +138,7 @@ end
 local function drop_leftovers()
   if leftovers then
     call('DEL', KEYS[3])
+    leftovers = nil
   end
 end
 
@@ -198,6 +199,53 @@ end
 local function arrive(member)
   local last = call('ZREVRANGE', arrivals, 0, 0, 'WITHSCORES')[2]
   call('ZADD', arrivals, (last or 0) + 1, member)
+end
+
+-- Whether a lockcore member still waits, but a JVM has removed it from the queue: the liveness
+-- deadline `life` has not passed, but there is no score.
+local function is_out(member, score, life)
+  return not score and member ~= holder and tonumber(life or 0) > now
+end
+
+-- Restores lockcore members that a JVM removed because of its clock or of subtracted scores, at the
+-- head of the queue. Does nothing and returns nothing unless one of these members, given with
+-- scores and liveness deadlines, was removed. All are restored together, in order of arrival: if
+-- each node restored only its own members, the last node to do so would be first.
+local function take_back(members, deadlines, lives)
+  local has_lost_one
+  for i, member in ipairs(members) do
+    if is_out(member, deadlines[i], lives[i]) then
+      has_lost_one = true
+      if not call('ZSCORE', arrivals, member) then
+        arrive(member)
+      end
+    end
+  end
+  if not has_lost_one then
+    return
+  end
+  drop_leftovers()
+  local listed = {}
+  for _, member in ipairs(call('LRANGE', KEYS[2], 0, -1)) do
+    listed[member] = true
+  end
+  local arrived = call('ZRANGEBYSCORE', arrivals, '-inf', '+inf')
+  for last = #arrived, 1, -$most_unpacked do
+    local first = math.max(last - $most_unpacked + 1, 1)
+    local scores = call('ZMSCORE', KEYS[3], unpack(arrived, first, last))
+    local until_when = call('ZMSCORE', alive, unpack(arrived, first, last))
+    for i = last, first, -1 do
+      local member, at = arrived[i], i - first + 1
+      if is_out(member, scores[at], until_when[at]) then
+        if not listed[member] then
+          call('LPUSH', KEYS[2], member)
+        end
+        call('ZADD', KEYS[3], now + $short_score_ms, member)
+      end
+    end
+  end
+  head = call('LINDEX', KEYS[2], '0')
+  return true
 end
 
 -- Renews the liveness deadlines of waiting lockcore members, given with scores and earlier liveness

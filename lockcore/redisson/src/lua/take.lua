@@ -34,7 +34,7 @@ local function wait(member, position)
   local length = call('RPUSH', KEYS[2], member)
   keep_queue()
   -- From now on they belong together.
-  head, leftovers = head or member, nil
+  head = head or member
   return 'queued', length - 1
 end
 
@@ -44,13 +44,18 @@ local function take(member, lease)
     return 'granted', 0
   end
   -- A retry after a lost reply.
-  local position = head and call('ZSCORE', KEYS[3], member) and call('LPOS', KEYS[2], member)
+  local score = head and call('ZSCORE', KEYS[3], member)
+  local position = score and call('LPOS', KEYS[2], member)
   if not position and not is_checked then
     -- Changes nothing, but is refused when memory is full, and then nothing has been written.
     call('ZADD', KEYS[3], 'XX', 'GT', '0', '')
   end
   is_checked = true
   end_hold_after(lease)
+  -- A retry after a JVM has removed the member from the queue.
+  if not position and take_back({ member }, { score }, { call('ZSCORE', alive, member) }) then
+    position = call('LPOS', KEYS[2], member)
+  end
   -- A foreign waiter that stopped the walk for a member of this command also stops it for the next.
   if not holder and not has_walked then
     has_walked = true

@@ -28,41 +28,7 @@ local function touch(members)
     drop_leftovers()
     deadlines = {}
   end
-  -- Restores lockcore members that a JVM removed because of its clock or of subtracted scores, at
-  -- the head of the queue. All are restored together, in order of arrival: if each node restored
-  -- only its own members, the last node to do so would be first.
-  local function is_out(member, score, life)
-    return not score and member ~= holder and tonumber(life or 0) > now
-  end
-  local has_lost_one
-  for i, member in ipairs(members) do
-    if is_out(member, deadlines[i], lives[i]) then
-      has_lost_one = true
-      if not call('ZSCORE', arrivals, member) then
-        arrive(member)
-      end
-    end
-  end
-  if has_lost_one then
-    local listed = {}
-    for _, member in ipairs(call('LRANGE', KEYS[2], 0, -1)) do
-      listed[member] = true
-    end
-    local arrived = call('ZRANGEBYSCORE', arrivals, '-inf', '+inf')
-    for last = #arrived, 1, -$most_unpacked do
-      local first = math.max(last - $most_unpacked + 1, 1)
-      local scores = call('ZMSCORE', KEYS[3], unpack(arrived, first, last))
-      local until_when = call('ZMSCORE', alive, unpack(arrived, first, last))
-      for i = last, first, -1 do
-        local member, at = arrived[i], i - first + 1
-        if is_out(member, scores[at], until_when[at]) then
-          if not listed[member] then
-            call('LPUSH', KEYS[2], member)
-          end
-          call('ZADD', KEYS[3], now + $short_score_ms, member)
-        end
-      end
-    end
+  if take_back(members, deadlines, lives) then
     deadlines = call('ZMSCORE', KEYS[3], unpack(members))
   end
   local letters = {}
