@@ -161,8 +161,12 @@ impl World {
             return match has_lock_key {
                 true => (!is_short(members, &locks[lock].0)).then(stopped),
                 false if is_source => Some(ask_there()),
-                // The lock key ended during the move.
-                false => Some(try_again()),
+                // The lock key ended during the move. The target runs scripts with a single key,
+                // and only the long path is stopped there, at its first write.
+                false => match &members[..] {
+                    [member] if member.demand() == Demand::EXCLUSIVE => None,
+                    _ => Some(stopped()),
+                },
             };
         }
         match (has_lock_key, has_counter) {

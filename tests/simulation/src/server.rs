@@ -267,7 +267,9 @@ impl World {
             Some(slot) => self.processes[slot].id.clone(),
             None => NodeId::from(&*format!("{name:022}")),
         };
-        self.homes[lock] = server;
+        if !self.is_moving(lock) {
+            self.homes[lock] = server;
+        }
         let slot = self.plan.slot(lock);
         let server = &mut self.servers[server];
         let state = &mut server.locks[lock];
