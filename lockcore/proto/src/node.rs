@@ -107,7 +107,8 @@ const TOO_MANY_AT_ONCE: &str = "too many concurrent acquires in this Locks: the 
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// True if a grant that arrives as a message must be confirmed by a request before the caller
-    /// gets the lock. This protects against other Redis users who can publish forged messages.
+    /// gets the lock. A message that a waiter was superseded is confirmed too. This protects against
+    /// other Redis users who can publish forged messages.
     pub confirm_grants: bool,
     /// True if the store confirms that a write is on replicas or on disk. A grant or a renewal then
     /// takes effect only after this confirmation.
@@ -656,7 +657,11 @@ impl<P: Mirror> Core<P> {
             }
             Event::Superseded { numbers } => {
                 for number in numbers {
-                    self.superseded(number);
+                    match self.rules.confirm_grants {
+                        // The reply to a touch says the same, and cannot be forged.
+                        true => self.poked(number),
+                        false => self.superseded(number),
+                    }
                 }
             }
             Event::Poked { number } => self.poked(number),

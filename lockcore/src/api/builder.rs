@@ -214,8 +214,9 @@ impl LocksBuilder {
     }
 
     /// If `true`, confirms each grant that arrives as a message: the hold is renewed on the server
-    /// before the guard is returned, which costs an extra round trip per hand-off. For servers
-    /// where other programs could publish false grants to the channels. Off by default.
+    /// before the guard is returned, which costs an extra round trip per hand-off. So is a message
+    /// that a newer request has [replaced](crate::WhenBusy::KeepNewest) a waiter. For servers where
+    /// other programs could publish false messages to the channels. Off by default.
     pub fn confirm_grants(mut self, confirm: bool) -> Self {
         self.confirm_grants = confirm;
         self

@@ -96,3 +96,21 @@ async fn a_forged_grant_of_a_waiting_member_is_caught_by_confirm_grants() {
     assert_eq!(holder(&mut setup.redis, "k").await, Some(member));
     release(guard).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_report_that_a_plain_waiter_is_superseded_ends_nothing() {
+    let mut setup = setup().await;
+    let near = setup.direct().await;
+    let far = setup.direct().await;
+    let guard = held(&near, "k", LONG).await;
+    let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
+    let member = queue(&mut setup.redis, "k").await.remove(0);
+    let forged = format!("s {}", number(&member));
+    assert_eq!(setup.redis.publish(&channel(far.node().as_str()), &forged).await, 1);
+    // Messages are read in order, so the genuine grant arrives after the forged message.
+    assert!(!waiting.is_finished());
+    release(guard).await;
+    let guard = granted(waiting).await;
+    assert_eq!(holder(&mut setup.redis, "k").await, Some(member));
+    release(guard).await;
+}

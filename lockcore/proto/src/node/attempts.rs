@@ -231,8 +231,10 @@ impl<P: Mirror> Core<P> {
     /// Handles the report that the server removed this waiter because a newer one is to take its
     /// place. If the waiter has been granted the lock since, the grant stays: it comes from a
     /// server that took over and still had the waiter in the queue.
+    /// Does nothing to a waiter that no newer one can replace: such a report is forged.
     pub(super) fn superseded(&mut self, number: u64) {
-        let Some(entry) = self.table.get(number) else { return };
+        let entry = self.table.get(number).filter(|entry| entry.member.keeps_newest());
+        let Some(entry) = entry else { return };
         if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
             return;
         }

@@ -127,6 +127,50 @@ fn a_hold_is_not_touched() {
 }
 
 #[test]
+fn a_message_about_one_that_is_not_replaced_is_forged_and_ends_nothing() {
+    let mut core = core();
+    let (attempt, request) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
+    let request = request.expect("the subscription stands");
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
+    core.event(at(0)).replied(&request, &Answer::Acquired(queued));
+    core.event(at(1)).heard(superseded(&member_of(&request)));
+    assert!(matches!(core.event(at(2)).take(attempt), Outcome::Waits));
+    assert_eq!(core.counts().attempts, 1);
+}
+
+#[test]
+fn with_confirm_grants_the_server_is_asked_before_the_message_ends_anything() {
+    let mut core = core();
+    core.rules.confirm_grants = true;
+    let (attempt, member) = waiting(&mut core);
+    for (presence, at_ms) in [(Presence::Waiting, 1), (Presence::Superseded, 3)] {
+        core.event(at(at_ms)).heard(superseded(&member));
+        assert!(matches!(core.event(at(at_ms)).take(attempt), Outcome::Waits));
+        let touches = sent(&mut core);
+        assert!(matches!(&touches[0].command, Command::Touch { members } if members[0] == member));
+        let touched = Touched { members: vec![presence], listeners: 1 };
+        let answer = Answer::Touched(reply(touched, LEASE, None));
+        core.event(at(at_ms + 1)).replied(&touches[0], &answer);
+    }
+    ends(&mut core, attempt);
+}
+
+#[test]
+fn with_confirm_grants_a_message_that_comes_before_the_answer_is_asked_about_after_it() {
+    let mut core = core();
+    core.rules.confirm_grants = true;
+    let (attempt, request, member) = asked(&mut core);
+    core.event(at(1)).heard(superseded(&member));
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
+    core.event(at(2)).replied(&request, &Answer::Acquired(queued));
+    assert!(matches!(core.event(at(2)).take(attempt), Outcome::Waits));
+    let touches = ticked(&mut core, at(2));
+    let touched = Touched { members: vec![Presence::Superseded], listeners: 1 };
+    core.event(at(3)).replied(&touches[0], &Answer::Touched(reply(touched, LEASE, None)));
+    ends(&mut core, attempt);
+}
+
+#[test]
 fn a_server_that_takes_over_is_told_that_it_has_left() {
     let mut core = core();
     let (attempt, member) = waiting(&mut core);
