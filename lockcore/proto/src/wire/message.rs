@@ -56,11 +56,14 @@ fn of_batch(text: &str) -> Option<Event> {
 }
 
 /// Parses the member ids of a batch. `first` is the first member's token. `None` if there are more
-/// ids than [`MAX_BATCH`], or if the last member's token would not be below 2^53.
+/// ids than [`MAX_BATCH`], if an id occurs twice, or if the last member's token would not be below
+/// 2^53.
 pub(super) fn batch_of(text: &str, first: FencingToken) -> Option<Vec<u64>> {
     let numbers = numbers(text)?;
     let last = first.get() + numbers.len() as u64 - 1;
-    (numbers.len() <= MAX_BATCH && FencingToken::try_from(last).is_ok()).then_some(numbers)
+    let is_known = numbers.len() <= MAX_BATCH && FencingToken::try_from(last).is_ok();
+    let is_twice = |(at, number): (usize, &u64)| numbers[..at].contains(number);
+    (is_known && !numbers.iter().enumerate().any(is_twice)).then_some(numbers)
 }
 
 /// Parses numbers separated by spaces. `None` if a part is not a number, for example if the message
@@ -112,6 +115,11 @@ mod tests {
         let text = |count| format!("w 17 10000{}", members(count).collect::<String>());
         assert!(read(text(MAX_BATCH).as_bytes()).is_some());
         assert_eq!(read(text(MAX_BATCH + 1).as_bytes()), None);
+    }
+
+    #[test]
+    fn a_forged_batch_with_an_id_twice_is_nothing() {
+        assert_eq!(read(b"w 17 10000 1 5 1"), None);
     }
 
     #[test]
