@@ -11,6 +11,11 @@ use super::reply::{
 use crate::error::StoreError;
 use crate::member::Member;
 
+/// Maximum number of holders, and of waiters, that an operator reads at once. Even with the longest
+/// labels they fit into a reply of 64 MiB: a larger reply ends the connection, and with it all
+/// other requests in flight.
+pub const MOST_INSPECTED: NonZeroU32 = NonZeroU32::new(50_000).expect("not 0");
+
 /// A command that a node sends to the server for one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -89,8 +94,15 @@ pub enum Command {
 }
 
 impl Command {
-    /// The command that reads all holders and the whole queue.
-    pub const INSPECT: Self = Self::Inspect { from: 0, most: NonZeroU32::MAX };
+    /// The command that reads the holders and the queue, up to [`MOST_INSPECTED`] of each.
+    pub const INSPECT: Self = Self::Inspect { from: 0, most: MOST_INSPECTED };
+
+    /// Creates the command that reads at most `most` holders, and at most `most` waiters after the
+    /// first `from`. `most` is reduced to [`MOST_INSPECTED`]; 0 counts as 1.
+    pub fn inspect(from: u32, most: u32) -> Self {
+        let most = NonZeroU32::new(most).unwrap_or(NonZeroU32::MIN).min(MOST_INSPECTED);
+        Self::Inspect { from, most }
+    }
 
     /// Creates the command that lowers the weight of `member`'s hold to `weight`, for a hold
     /// outside a batch.
@@ -201,3 +213,20 @@ impl Answer {
 /// The results of several commands, in the order of the commands. A command has an error if a Redis
 /// key of its lock contains data of another program. The other commands are not affected.
 pub type Answers = SmallVec<[Result<Answer, StoreError>; 1]>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_inspection_reads_more_than_a_reply_may_have() {
+        let most = |command: Command| match command {
+            Command::Inspect { most, .. } => most.get(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(most(Command::inspect(7, 0)), 1);
+        assert_eq!(most(Command::inspect(7, 100)), 100);
+        assert_eq!(most(Command::inspect(7, u32::MAX)), MOST_INSPECTED.get());
+        assert_eq!(most(Command::INSPECT), MOST_INSPECTED.get());
+    }
+}

@@ -134,7 +134,7 @@ mod terms;
 mod text;
 mod topology;
 
-pub use command::{Answer, Answers, Command};
+pub use command::{Answer, Answers, Command, MOST_INSPECTED};
 pub use demand::{ALL, Demand};
 pub use error::{ConfigError, LockErrorKind, StoreError};
 pub use event::{Event, Link};

@@ -1,7 +1,6 @@
 //! [`Locks`], the entry point of the API.
 
 use std::borrow::Cow;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use proto::{Command, LockErrorKind, LockName, NodeId};
@@ -193,7 +192,9 @@ impl Locks {
     }
 
     /// Returns the holders and waiters of the lock, with the waiters in queue order. For operators.
-    /// On a [quorum](crate::guide::quorum), returns the holders at each reachable primary, and the
+    /// At most 50 000 of each are read; [`holding`](LockInspection::holding) and
+    /// [`waiting`](LockInspection::waiting) count the others too, and
+    /// [`inspect_part`](Self::inspect_part) reads later waiters. On a [quorum](crate::guide::quorum), returns the holders at each reachable primary, and the
     /// waiters at the first primary in the list that responds.
     ///
     /// # Errors
@@ -212,7 +213,7 @@ impl Locks {
     /// Returns part of an [inspection](Self::inspect): at most `most` holders, and at most `most`
     /// waiters after skipping the first `from` waiters in the queue; on a quorum, at each primary.
     /// The cost on the server grows with the number returned, not with the queue. A `most` of 0
-    /// counts as 1.
+    /// counts as 1, and a `most` above 50 000 as 50 000.
     ///
     /// # Errors
     /// [`LockError`] if the key is invalid or the store does not respond; on a quorum, if no
@@ -229,8 +230,7 @@ impl Locks {
         from: u32,
         most: u32,
     ) -> Result<LockInspection, LockError> {
-        let most = NonZeroU32::new(most).unwrap_or(NonZeroU32::MIN);
-        self.inspect_by(key, Command::Inspect { from, most }).await
+        self.inspect_by(key, Command::inspect(from, most)).await
     }
 
     async fn inspect_by(
