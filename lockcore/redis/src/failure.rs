@@ -207,13 +207,18 @@ fn by_code(code: &str) -> Option<ClientErrorKind> {
     })
 }
 
-/// Returns the error as a single line of text. It contains no credentials, because redis-rs puts
-/// none into errors.
+/// Text in a server's error for an unknown command, before the command's arguments. Those of AUTH
+/// and HELLO are user and password.
+const ARGUMENTS: &str = ", with args beginning with";
+
+/// Returns the error as a single line of text. It contains no credentials: redis-rs puts none into
+/// errors, and the arguments that a server repeats are cut off.
 fn text(error: &RedisError) -> String {
     let text = match (error.code(), error.detail()) {
         (Some(UNSENT | ENDED), Some(said)) => said.to_owned(),
         _ => error.to_string(),
     };
+    let text = text.split_once(ARGUMENTS).map_or(&*text, |(said, _)| said);
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -240,6 +245,22 @@ mod tests {
         }
         for said in ["", "unknown", "an unknown error of a command", "no such command: unknown"] {
             assert!(!is_unknown_command(said), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_arguments_of_an_unknown_command_are_not_repeated() {
+        for arguments in ["'app' 'hidden' ", "`app`, `hidden`, ", "'3' 'AUTH' 'app' 'hidden' "] {
+            let line =
+                format!("-ERR unknown command 'AUTH', with args beginning with: {arguments}\r\n");
+            let answer = redis::parse_redis_value(line.as_bytes()).expect("an error of a server");
+            let error = answer.extract_error().expect_err("an error of a server");
+            for refused in [of_connecting(&error), of_command(&error), of_subscribing(&error, "")] {
+                assert_eq!(refused.kind, ClientErrorKind::Unsupported);
+                let said = refused.detail;
+                assert!(said.contains("unknown command 'AUTH'"), "{said}");
+                assert!(!said.contains("app") && !said.contains("hidden"), "{said}");
+            }
         }
     }
 

@@ -114,3 +114,17 @@ async fn without_redaction_names_are_shown_and_passwords_still_not() {
     }
     assert!(text.contains("span acquire"), "{text}");
 }
+
+#[tokio::test]
+async fn the_error_of_a_server_without_auth_and_hello_does_not_show_the_password() {
+    let without = |command| format!("{command} switched-off-{command}");
+    let options = RedisServer::options().arg("rename-command", &without("AUTH"));
+    let server = options.arg("rename-command", &without("HELLO")).start();
+    for option in ["", "?protocol=resp3"] {
+        let url = format!("redis://app:{PASSWORD}@{}/{option}", server.address());
+        let error = soon(builder(false).connect(url)).await.expect_err("no login");
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains(PASSWORD) && !text.contains("app"), "{text}");
+        assert!(text.contains("unknown command"), "{text}");
+    }
+}
