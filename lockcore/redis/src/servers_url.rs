@@ -11,19 +11,22 @@ pub fn invalid(fault: &str) -> ClientError {
          redis+unix:///path; for sentinels redis+sentinel://host[:port],…/primary-name[/db], for a \
          Cluster redis+cluster://host[:port],…, for a quorum redis+quorum://host,host,host[/db]; \
          with rediss for TLS; and percent-encode special characters of user and password: # is \
-         %23, / is %2F, ? is %3F, @ is %40, % is %25"
+         %23, & is %26, + is %2B, / is %2F, ? is %3F, @ is %40, % is %25"
     );
     ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
-/// Creates the error for an unsupported URL option, with a list of the supported options.
-pub(crate) fn not_followed(option: &str) -> ClientError {
+/// Creates the error for an unsupported URL option, with a list of the supported options. `option`
+/// is the option's name; `None` if the error must not show it.
+pub(crate) fn not_followed(option: Option<&str>) -> ClientError {
     let instead = match option {
-        "ssl" | "tls" => ". For TLS, write rediss:// in place of redis://",
-        _ => "",
+        Some("ssl" | "tls") => ". For TLS, write rediss:// in place of redis://",
+        Some(_) => "",
+        None => ". In a password, & is %26",
     };
+    let option = option.map_or("without a value".to_owned(), |option| format!("`{option}`"));
     let detail = format!(
-        "the URL option `{option}` is not supported: use db, user, pass, protocol or, with \
+        "the URL option {option} is not supported: use db, user, pass, protocol or, with \
          redis+quorum://, max_lease_ms{instead}"
     );
     ClientError::refused(ClientErrorKind::InvalidOption, detail)

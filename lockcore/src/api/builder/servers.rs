@@ -32,8 +32,8 @@ use crate::types::error::LockError;
 /// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A user without a password logs in with
 /// an empty password.
 ///
-/// Percent-encode special characters in user and password: `#` is `%23`, `/` is `%2F`, `?` is
-/// `%3F`, `@` is `%40`, `%` is `%25`.
+/// Percent-encode special characters in user and password: `#` is `%23`, `&` is `%26`, `+` is
+/// `%2B`, `/` is `%2F`, `?` is `%3F`, `@` is `%40`, `%` is `%25`.
 ///
 /// # Sentinels
 ///
