@@ -89,9 +89,9 @@ impl<T: Clone + Send + 'static> Provider<T> {
     pub(crate) async fn current(&self) -> Result<Option<T>, ClientError> {
         let Some(asked) = &self.0 else { return Ok(None) };
         let Call { until, mut over } = asked.begin();
-        // An error means that the sender was dropped, so the call is complete.
-        let _ = timeout_at(until, over.changed()).await;
-        asked.take().map(Some)
+        // The sender is dropped when the call is complete. By then another call may be in progress.
+        let is_late = timeout_at(until, over.changed()).await.is_err();
+        asked.take(is_late).map(Some)
     }
 }
 
@@ -138,10 +138,10 @@ impl<T: Clone + Send + 'static> Asked<T> {
     }
 
     /// Returns the value of the last successful call, even if later calls failed. Fails if there is
-    /// no such value. Logs when calls begin to fail, and when they succeed again.
-    fn take(&self) -> Result<T, ClientError> {
+    /// no such value. `is_late` is true if the call has not returned in time. Logs when calls begin
+    /// to fail, and when they succeed again.
+    fn take(&self, is_late: bool) -> Result<T, ClientError> {
         let mut state = self.state();
-        let is_late = state.call.is_some();
         let failure = if is_late { Some("does not return".into()) } else { state.failure.clone() };
         let was_known = std::mem::replace(&mut state.is_known_to_fail, failure.is_some());
         let last = state.last.clone();
@@ -187,6 +187,8 @@ impl<T> fmt::Debug for Provider<T> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
+
+    use futures_util::FutureExt as _;
 
     use super::*;
 
@@ -255,6 +257,37 @@ mod tests {
         assert_eq!(calls.load(Ordering::Relaxed), 1);
         // The late result is the last value while the next call hangs.
         assert_eq!(provider.current().await, Ok(Some(7)));
+    }
+
+    #[tokio::test]
+    async fn one_that_has_failed_is_not_late_because_it_is_called_again() {
+        let (go, gone) = mpsc::channel::<()>();
+        let (gone, calls) = (Mutex::new(gone), AtomicUsize::new(0));
+        let provider =
+            Provider::new("numbers", move || match calls.fetch_add(1, Ordering::Relaxed) {
+                0 => Err("no such file".into()),
+                _ => {
+                    // Fails once the test has dropped the sender.
+                    let _ = gone.lock().expect("whole").recv();
+                    Ok(7)
+                }
+            });
+        let mut first = Box::pin(provider.current());
+        assert!((&mut first).now_or_never().is_none());
+        let asked = Arc::clone(provider.0.as_ref().expect("set"));
+        tokio::task::spawn_blocking(move || {
+            while asked.state().call.is_some() {
+                std::thread::yield_now();
+            }
+        })
+        .await
+        .expect("it ends");
+        let mut second = Box::pin(provider.current());
+        assert!((&mut second).now_or_never().is_none(), "the second call hangs");
+        let error = first.await.expect_err("there is nothing");
+        assert_eq!(&*error.detail, "the provider of numbers failed: no such file");
+        drop(go);
+        assert_eq!(second.await, Ok(Some(7)));
     }
 
     #[tokio::test]
