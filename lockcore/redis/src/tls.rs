@@ -96,18 +96,16 @@ impl Certificates {
     pub(crate) fn connector(&self) -> Result<tokio_rustls::TlsConnector, RedisError> {
         let refused = |error: pem::Error| unusable(&error);
         let mut roots = rustls::RootCertStore::empty();
-        let trusted = match &self.ca {
-            Some(pem) => CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>(),
-            None => {
-                let mut native = rustls_native_certs::load_native_certs();
-                if let Some(error) = native.errors.pop() {
-                    return Err(std::io::Error::other(error).into());
+        match &self.ca {
+            Some(pem) => {
+                for certificate in CertificateDer::pem_slice_iter(pem) {
+                    roots.add(certificate.map_err(refused)?)?;
                 }
-                Ok(native.certs)
             }
-        };
-        for certificate in trusted.map_err(refused)? {
-            roots.add(certificate)?;
+            None => {
+                let native = rustls_native_certs::load_native_certs();
+                roots.add_parsable_certificates(of_system(native)?);
+            }
         }
         let config = rustls::ClientConfig::builder().with_root_certificates(roots);
         let config = match &self.identity {
@@ -175,6 +173,18 @@ const NO_CERTIFICATE: &str = "the authority (tls_ca) contains no certificate: pa
 
 pub(crate) fn is_tls(address: &ConnectionAddr) -> bool {
     matches!(address, ConnectionAddr::TcpTls { .. })
+}
+
+/// Returns the authorities of the operating system that could be loaded. An unreadable file among
+/// them is no reason to refuse the servers of the others. Fails if none could be loaded.
+#[cfg(feature = "tls")]
+fn of_system(
+    mut native: rustls_native_certs::CertificateResult,
+) -> Result<Vec<CertificateDer<'static>>, RedisError> {
+    match native.errors.pop() {
+        Some(error) if native.certs.is_empty() => Err(std::io::Error::other(error).into()),
+        _ => Ok(native.certs),
+    }
 }
 
 /// Installs a default cryptography provider, unless the application has done so. Otherwise rustls
@@ -318,3 +328,29 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
 pub(crate) const ANOTHER_NAME: &str = "the server's certificate is not for this host name";
 
 pub(crate) const NEEDS_FEATURE: &str = "TLS (rediss://) needs the feature `tls` of lockcore";
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+
+    fn found(count: usize, errors: &[&'static str]) -> rustls_native_certs::CertificateResult {
+        let mut found = rustls_native_certs::CertificateResult::default();
+        found.certs = vec![CertificateDer::from(Vec::new()); count];
+        found.errors = errors
+            .iter()
+            .map(|context| rustls_native_certs::Error {
+                context,
+                kind: rustls_native_certs::ErrorKind::Os("not readable".into()),
+            })
+            .collect();
+        found
+    }
+
+    #[test]
+    fn an_authority_that_cannot_be_read_matters_only_if_there_is_no_other() {
+        assert_eq!(of_system(found(2, &["one of three"])).expect("two are there").len(), 2);
+        assert_eq!(of_system(found(0, &[])).expect("nothing failed").len(), 0);
+        let error = of_system(found(0, &["the bundle"])).expect_err("none could be read");
+        assert!(error.to_string().contains("the bundle"), "{error}");
+    }
+}
