@@ -107,8 +107,8 @@ const TOO_MANY_AT_ONCE: &str = "too many concurrent acquires in this Locks: the 
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// True if a grant that arrives as a message must be confirmed by a request before the caller
-    /// gets the lock. A message that a waiter was superseded is confirmed too. This protects against
-    /// other Redis users who can publish forged messages.
+    /// gets the lock; a message that a waiter was superseded is confirmed too. This protects
+    /// against other Redis users who can publish forged messages.
     pub confirm_grants: bool,
     /// True if the store confirms that a write is on replicas or on disk. A grant or a renewal then
     /// takes effect only after this confirmation.
