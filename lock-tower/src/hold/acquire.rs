@@ -244,10 +244,14 @@ fn shared(
     locks: &Locks,
     want: &KeyDemand,
 ) -> Result<Option<LockGuard>, LockError> {
+    let mut handles = holds.into_iter().flat_map(LockHandle::all).peekable();
+    // If the key is refused, the acquire reports the error.
+    let name = handles.peek().and_then(|_| locks.name_of(&want.key).ok());
+    let Some(name) = name else { return Ok(None) };
     let mut clash = None;
-    for handle in holds.into_iter().flat_map(LockHandle::all) {
+    for handle in handles {
         let held = handle.held();
-        if !held.is_of(locks, &want.key) {
+        if !held.is_of(locks, &name) {
             continue;
         }
         if held.demand.covers(want.demand) {

@@ -58,10 +58,12 @@ impl HoldRecord {
         Self { layer, number, key, demand, token, waited, position, on_lost, locks, state }
     }
 
-    /// Returns true if this lock has the given key, comes from the same `Locks`, and has not been
-    /// released.
-    pub(crate) fn is_of(&self, locks: &Locks, key: &LockKey) -> bool {
-        self.key == *key && self.locks.node() == locks.node() && !self.is_released()
+    /// Returns true if this lock has the given name in the store, comes from the same `Locks`, and
+    /// has not been released. Different keys may have the same name: see
+    /// [`LockKey::foreign`](lockcore::LockKey::foreign).
+    pub(crate) fn is_of(&self, locks: &Locks, name: &str) -> bool {
+        let has_name = self.with_guard(|guard| guard.name() == name);
+        has_name.unwrap_or(false) && self.locks.node() == locks.node()
     }
 
     /// Calls `read` with the guard, and returns the result of `read`. If the lock was released,

@@ -178,7 +178,7 @@ impl RequestLocks {
 
     async fn wait_for(&self, keys: Keys) -> Result<AcquiredKeys, LockError> {
         let scope = &*self.scope;
-        let asked = scope.caller.apply(keys).resolve()?;
+        let asked = scope.caller.apply(keys).resolve(&scope.config.locks)?;
         scope.holds.log(scope.layer, |_| ()).ok_or_else(too_late)?;
         let limit = scope.response_options.waiting_per_connection;
         let place = scope.connection.as_ref().map(|connection| connection.place(limit));

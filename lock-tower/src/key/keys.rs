@@ -1,6 +1,6 @@
 //! The keys of a request, with the options for this request.
 
-use lockcore::{Demand, LockKey, LockOptions};
+use lockcore::{Demand, LockKey, LockOptions, Locks};
 use tokio::time::Instant;
 
 use crate::key::KeyError;
@@ -271,20 +271,24 @@ impl Keys {
         Ok(Self { first: self.first.prefixed(prefix)?, rest: rest?, ..self })
     }
 
-    /// Checks the keys, sorts them and removes duplicates.
+    /// Checks the keys, sorts them and removes duplicates, by the names in the store of `locks`: a
+    /// [foreign](LockKey::foreign) key may name the same lock as another key, and processes with
+    /// different namespaces may share foreign keys.
     ///
     /// # Errors
     /// A [`KeyError`] if a name is not valid for a lock, or two demands for the same name cannot be
     /// combined. The request is refused before anything is sent to the store.
-    pub(crate) fn resolve(self) -> Result<Resolved, KeyError> {
+    pub(crate) fn resolve(self, locks: &Locks) -> Result<Resolved, KeyError> {
         let mut first = self.first.resolve()?;
         let mut rest =
             self.rest.into_iter().map(NameDemand::resolve).collect::<Result<Vec<_>, _>>()?;
         if !rest.is_empty() {
             rest.insert(0, first);
+            let name = |want: KeyDemand| (stored_name(locks, &want.key), want);
+            let mut named: Vec<_> = rest.into_iter().map(name).collect();
             // In descending order, so that the next key to acquire is popped off the end.
-            rest.sort_by(|one, other| other.key.cmp(&one.key));
-            rest = each_once(rest)?;
+            named.sort_by(|(one, _), (other, _)| other.cmp(one));
+            rest = each_once(named)?;
             first = rest.pop().expect("the keys contain at least the first");
         }
         let keys = Sorted { next: Some(first), rest };
@@ -322,17 +326,29 @@ impl Iterator for Sorted {
     }
 }
 
-/// Merges the entries for the same key in a sorted list, and joins their demands.
+/// The name of a key in the store; `Err` with the key itself if the `Locks` refuse it. The acquire
+/// reports that error.
+type StoredName = Result<String, LockKey>;
+
+fn stored_name(locks: &Locks, key: &LockKey) -> StoredName {
+    locks.name_of(key).map_err(|_| key.clone())
+}
+
+/// Merges the entries for the same name in a sorted list, and joins their demands.
 ///
 /// # Errors
-/// A [`KeyError`] if two demands for the same key cannot be joined.
-fn each_once(sorted: Vec<KeyDemand>) -> Result<Vec<KeyDemand>, KeyError> {
+/// A [`KeyError`] if two demands for the same name cannot be joined.
+fn each_once(sorted: Vec<(StoredName, KeyDemand)>) -> Result<Vec<KeyDemand>, KeyError> {
     let mut each: Vec<KeyDemand> = Vec::with_capacity(sorted.len());
-    for want in sorted {
+    let mut last_name = None;
+    for (name, want) in sorted {
         match each.last_mut() {
-            Some(last) if last.key == want.key => last.demand = join(last.demand, want.demand)?,
+            Some(last) if last_name.as_ref() == Some(&name) => {
+                last.demand = join(last.demand, want.demand)?;
+            }
             _ => each.push(want),
         }
+        last_name = Some(name);
     }
     Ok(each)
 }

@@ -70,7 +70,8 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
         }
         let mut layer_holds = LayerHolds::default();
         layer_holds.log();
-        let state = match keys.and_then(|keys| keys.map(Keys::resolve).transpose()) {
+        let resolve = |keys: Option<Keys>| keys.map(|keys| keys.resolve(&config.locks)).transpose();
+        let state = match keys.and_then(resolve) {
             Ok(Some(asked)) => {
                 let acquire = AcquireKeys::new(asked, config, carry.holds(&request), place);
                 let caller = Some((inner.clone(), request));

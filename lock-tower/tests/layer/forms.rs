@@ -13,7 +13,7 @@ use lock_tower::{
     ByPath, Cause, ExtractKeyExt as _, HttpLockLayer, Keys, LockError, LockErrorKind, LockHandle,
     LockLayer, LockScopeLayer, RequestLocks,
 };
-use lockcore::Locks;
+use lockcore::{LockKey, Locks};
 use tower::{BoxError, Layer as _, ServiceBuilder, ServiceExt as _, service_fn};
 
 use crate::support::{Job, job, next, nothing_reaches, send};
@@ -201,6 +201,34 @@ async fn what_a_request_has_is_shared_if_it_is_as_much_as_it_asks_for() {
     twice(a().write(), a().read()).await;
     twice(a(), a()).await;
     assert_eq!(locks.status().holding, 0);
+}
+
+#[tokio::test]
+async fn a_name_that_is_given_as_a_foreign_one_too_is_locked_once() {
+    let builder = || Locks::builder().redisson_peers(true);
+    for (builder, name) in [(builder(), "a"), (builder().namespace("shop"), "shop:a")] {
+        let locks = builder.in_memory().expect("valid");
+        let foreign = || Keys::key(LockKey::foreign(name).expect("a name"));
+        // A second lock would wait for the first.
+        for asked in [vec![foreign().and("a").and("b")], vec![Keys::one("a"), foreign()]] {
+            ask(&locks, asked).await.expect("it has it already");
+        }
+        let refused = ask(&locks, vec![foreign().read().join(Keys::one("a").write())]).await;
+        assert_eq!(refused.unwrap_err().cause(), Cause::Misconfigured);
+        assert_eq!(locks.status().holding, 0);
+    }
+}
+
+#[tokio::test]
+async fn requests_with_different_namespaces_acquire_the_same_locks_in_the_same_order() {
+    let builder = || Locks::builder().redisson_peers(true);
+    let foreign = || Keys::key(LockKey::foreign("order").expect("a name"));
+    for (builder, given) in [(builder(), "shop:a"), (builder().namespace("shop"), "a")] {
+        let locks = builder.in_memory().expect("valid");
+        let held = ask(&locks, vec![Keys::one(given).join(foreign())]).await.expect("free");
+        let keys: Vec<_> = held.iter().map(LockHandle::key).collect();
+        assert_eq!(keys, ["order", given]);
+    }
 }
 
 #[tokio::test]
