@@ -144,7 +144,7 @@ fn fitted(line: &str, columns: usize) -> String {
     match columns {
         0 => line.to_owned(),
         // The last column stays free: some terminals wrap after writing it.
-        columns => line.chars().take(columns - 1).collect(),
+        columns => text::fitting(line.chars(), columns - 1),
     }
 }
 
@@ -170,5 +170,7 @@ mod tests {
         assert_eq!(fitted("waiting", 80), "waiting");
         assert_eq!(fitted("waiting", 0), "waiting");
         assert_eq!(fitted("größe", 5), "größ");
+        assert_eq!(fitted("座席の予約", 7), "座席の");
+        assert_eq!(fitted("座席の予約", 6), "座席");
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use serde::Serialize;
 
 use crate::exit::{self, Failure};
+use crate::text;
 
 /// Prints a text and a line break on stdout. Returns false if the reader has closed the pipe, as
 /// `head` does: the caller has nothing more to print.
@@ -17,8 +18,9 @@ pub(crate) fn print(lines: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Serializes the value as a line of JSON.
+/// Serializes the value as a line of JSON. Foreign text in it cannot control a terminal.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(value)
+        .map(|line| text::printable_json(&line))
         .map_err(|error| Failure::new(exit::FAILED, format!("writing JSON failed: {error}")))
 }

@@ -1,18 +1,58 @@
 //! Foreign text, made safe for a single terminal line.
 
+use ratatui::text::Line;
+
 /// Escapes line breaks and other unprintable characters. A line break would fake a second message,
 /// and other characters control the terminal or disguise a name.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        match c {
-            // Only Rust literals need an escape for these.
-            '"' | '\'' | '\\' => line.push(c),
-            // An accent stays with the letter before it.
-            _ => line.extend(String::from_iter(['x', c]).escape_debug().skip(1)),
+        match escape(c) {
+            Some(escape) => line.push_str(&escape),
+            None => line.push(c),
         }
     }
     line
+}
+
+/// Returns as many of the letters as fit into `columns` columns of a terminal, where some letters
+/// take two.
+pub(crate) fn fitting(letters: impl Iterator<Item = char>, columns: usize) -> String {
+    let mut part = String::new();
+    for letter in letters {
+        part.push(letter);
+        if Line::from(part.as_str()).width() > columns {
+            part.pop();
+            break;
+        }
+    }
+    part
+}
+
+/// Escapes unprintable characters in a line of JSON. They occur only in strings, where JSON
+/// has an escape for each, and serde_json escapes few of them.
+pub(crate) fn printable_json(json: &str) -> String {
+    let mut line = String::with_capacity(json.len());
+    for c in json.chars() {
+        match escape(c) {
+            Some(_) => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                line.push_str(&format!("\\u{unit:04x}"));
+            }),
+            None => line.push(c),
+        }
+    }
+    line
+}
+
+/// Returns the escape for an unprintable character; `None` for a printable character.
+fn escape(c: char) -> Option<String> {
+    // Among these are quotes and backslashes, for which only Rust literals need an escape.
+    if (' '..='~').contains(&c) {
+        return None;
+    }
+    // An accent stays with the letter before it.
+    let escape: String = String::from_iter(['x', c]).escape_debug().skip(1).collect();
+    (!escape.chars().eq([c])).then_some(escape)
 }
 
 /// Replaces the password in each URL of a message with `***`.
@@ -41,22 +81,30 @@ pub(crate) fn without_password(url: &str) -> String {
         },
         None => rest.to_owned(),
     };
-    let mut parts = rest.split('&');
-    let mut shown = format!("{scheme}{}", parts.next().map(without_value).unwrap_or_default());
-    for part in parts {
-        shown.push('&');
-        shown.push_str(&without_value(part));
-    }
-    shown
+    let (address, options) = rest.split_at(rest.find(['?', '&']).unwrap_or(rest.len()));
+    // A password there follows a `?` that was forgotten.
+    let address = address.split_once('=').map_or(address.to_owned(), |(name, _)| hidden(name));
+    let Some(mark) = options.chars().next() else { return format!("{scheme}{address}") };
+    let options: Vec<_> = options[mark.len_utf8()..].split('&').map(without_secret).collect();
+    format!("{scheme}{address}{mark}{}", options.join("&"))
 }
 
-/// Replaces the password in a query parameter with `***`. URLs of Unix sockets have the password
-/// there: `redis+unix:///path?pass=secret`.
-fn without_value(parameter: &str) -> String {
-    match parameter.find("pass=") {
-        Some(at) => format!("{}***", &parameter[..at + "pass=".len()]),
-        None => parameter.to_owned(),
+/// The options of a URL that contain no secret.
+const SHOWN: [&str; 4] = ["db", "user", "protocol", "max_lease_ms"];
+
+/// Replaces the value of an option in a URL with `***`, unless it contains no secret. Replaces an
+/// option without a value, because it may be the rest of a password that contains `&`.
+fn without_secret(option: &str) -> String {
+    let is_plain = |value: &str| value.chars().all(|c| c.is_alphanumeric() || "_-.".contains(c));
+    match option.split_once('=') {
+        Some((name, value)) if SHOWN.contains(&name) && is_plain(value) => option.to_owned(),
+        Some((name, _)) => hidden(name),
+        None => "***".to_owned(),
     }
+}
+
+fn hidden(name: &str) -> String {
+    format!("{name}=***")
 }
 
 #[cfg(test)]
@@ -77,8 +125,16 @@ mod tests {
             ("redis://[user[:password]@]host", "redis://[user[:password]@]host"),
             (
                 "redis+unix:///run/redis?db=1&pass=secret&x=1",
-                "redis+unix:///run/redis?db=1&pass=***&x=1",
+                "redis+unix:///run/redis?db=1&pass=***&x=***",
             ),
+            ("redis://h/?user=app&password=secret", "redis://h/?user=app&password=***"),
+            ("redis://h/?pwd=secret&auth=secret", "redis://h/?pwd=***&auth=***"),
+            ("redis://h/?p%61ss=secret&db=3", "redis://h/?p%61ss=***&db=3"),
+            ("redis+unix:///s?pass=se&cret", "redis+unix:///s?pass=***&***"),
+            ("redis+unix:///s?pass=s@e:c@ret&protocol=3", "redis+unix:///s?pass=***&protocol=3"),
+            ("redis://h/?db=1?pass=secret#secret", "redis://h/?db=***"),
+            ("redis+unix:///s&pass=secret", "redis+unix:///s&pass=***"),
+            ("redis+unix:///s/pass=secret", "redis+unix:///s/pass=***"),
             ("redis+unix:///run/redis?pass=secret", "redis+unix:///run/redis?pass=***"),
         ];
         for (url, shown) in cases {
@@ -93,6 +149,15 @@ mod tests {
     #[test]
     fn what_would_steer_the_terminal_is_escaped() {
         assert_eq!(one_line("a\nb\u{1b}[2J"), "a\\nb\\u{1b}[2J");
+    }
+
+    #[test]
+    fn json_says_the_same_without_what_would_steer_the_terminal() {
+        let label = "\u{9b}2J\u{7f}\n\u{202e}\u{2066}\u{e0001}\"Größe\\";
+        let json = printable_json(&serde_json::to_string(label).expect("a text"));
+        let expected = r#""\u009b2J\u007f\n\u202e\u2066\udb40\udc01\"Größe\\""#;
+        assert_eq!(json, expected);
+        assert_eq!(serde_json::from_str::<String>(&json).expect("it is JSON"), label);
     }
 
     // L12.

@@ -14,7 +14,7 @@ use super::one::One;
 use super::view::View;
 use crate::busy;
 use crate::participant::{demand, described};
-use crate::text::{one_line, without_passwords};
+use crate::text::{fitting, one_line, without_passwords};
 
 const LIST_KEYS: &str = "↑↓ select  Enter open  / name  s sort  h hottest so far  q quit";
 const PEAK_KEYS: &str = "↑↓ select  Enter open  h now  q quit";
@@ -182,20 +182,9 @@ fn cut(text: &str, width: u16) -> String {
     if Line::from(text).width() <= width {
         return text.to_owned();
     }
-    let part = |room: usize, letters: &mut dyn Iterator<Item = char>| {
-        let mut part = String::new();
-        for letter in letters {
-            part.push(letter);
-            if Line::from(part.as_str()).width() > room {
-                part.pop();
-                break;
-            }
-        }
-        part
-    };
     let room = width.saturating_sub(1);
-    let beginning = part(room / 2, &mut text.chars());
-    let end = part(room.div_ceil(2), &mut text.chars().rev());
+    let beginning = fitting(text.chars(), room / 2);
+    let end = fitting(text.chars().rev(), room.div_ceil(2));
     format!("{beginning}…{}", end.chars().rev().collect::<String>())
 }
 

@@ -46,6 +46,21 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
     }
 }
 
+#[tokio::test]
+async fn json_has_labels_whole_and_nothing_that_steers_the_terminal() {
+    let url = server().url();
+    let label = "\u{9b}2J\u{7f}\u{202e}";
+    let holder = Running::start(&url, &["--label", label], "steered", "echo; exec cat").await;
+    for command in ["inspect", "holders"] {
+        let shown = run(&url, [command, "--json", "steered"]).await;
+        shown.is(0);
+        assert!(!shown.stdout.contains(['\u{9b}', '\u{7f}', '\u{202e}']), "{shown:?}");
+        let found: Value = serde_json::from_str(&shown.stdout).expect("it is JSON");
+        assert_eq!(found["holders"][0]["label"], label);
+    }
+    holder.finish().await.is(0);
+}
+
 // N3: only the label identified the process to restart.
 #[tokio::test]
 async fn the_process_of_a_holder_and_of_a_waiter_is_shown_beside_its_label() {

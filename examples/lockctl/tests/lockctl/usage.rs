@@ -52,6 +52,16 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
 }
 
 #[tokio::test]
+async fn the_error_of_an_unknown_url_option_does_not_show_its_value() {
+    for option in ["password=secret", "pwd=secret", "auth=secret", "p%61ss=x&secret"] {
+        let url = format!("redis://127.0.0.1:1/?user=app&{option}");
+        let ended = run(&url, ["status"]).await;
+        ended.says(64, "--redis");
+        assert!(!ended.stderr.contains("secret"), "{ended:?}");
+    }
+}
+
+#[tokio::test]
 async fn help_and_version_are_no_errors() {
     let help = run("redis://127.0.0.1:1/", ["--help"]).await;
     for form in ["redis+sentinel", "redis+cluster"] {
