@@ -40,7 +40,7 @@ pub(crate) struct Child {
 
 /// How the start of CMD ended.
 pub(crate) enum Start {
-    Running(Child),
+    Running(Box<Child>),
     /// The start was ended by the signal with this number, and CMD does not run.
     Stopped(i32),
 }
@@ -93,7 +93,7 @@ impl Child {
         process
             .spawn()
             .map(|process| Self { process, key: key.to_owned(), is_to_stop: false, earlier })
-            .map(Start::Running)
+            .map(|child| Start::Running(Box::new(child)))
             .map_err(|error| become_command::not_started(program, &error))
     }
 

@@ -98,7 +98,7 @@ mod tests {
             "Error running script (call to f_0): @user_script:5: @user_script: 5: -WRONGTYPE \
              {words}"
         );
-        let wrapped = make_extension_error("ERR".into(), Some(detail.into()));
+        let wrapped = make_extension_error("ERR".into(), Some(detail));
         for error in [direct, wrapped] {
             assert!(is_wrong_type(&error) && !is_of_the_connection(&error), "{error}");
         }
