@@ -358,11 +358,11 @@ impl Primaries {
     }
 
     pub(crate) async fn shut_down(&self, timeout: Duration) -> Shutdown {
-        self.view.send_modify(|view| view.is_closed = true);
         // The nodes cannot count these: an acquisition may wait at several primaries or at none,
-        // and a hold that lacks a primary may wait there, too.
+        // and a hold that lacks a primary may wait there, too. Closing ends acquisitions at once.
         let waiters = Arc::strong_count(&self.waiting) - 1;
         let holding = Arc::strong_count(&self.holding) - 1;
+        self.view.send_modify(|view| view.is_closed = true);
         let each = join_all(self.nodes().map(|node| node.shut_down(timeout))).await;
         let holds = each.iter().map(|one| one.holds).max().unwrap_or(0).min(holding);
         let unreleased = each.iter().map(|one| one.unreleased).sum();

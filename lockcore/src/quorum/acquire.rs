@@ -243,7 +243,16 @@ impl QuorumAcquireState {
                 return Ok(Some(hold));
             }
             if self.context.request.mode == Mode::Try {
-                return self.failure().map_or(Ok(None), Err);
+                // A primary may respond later than within a hop.
+                while self.awaits_response() && primaries.are_reached() && !self.is_late() {
+                    if let Some(hold) = self.wait(None, Some(Instant::now() + hop)).await? {
+                        return Ok(Some(hold));
+                    }
+                }
+                return match self.have_enough_answered() {
+                    true => Ok(None),
+                    false => Err(self.out_of_time()),
+                };
             }
             self.end_round()?;
             rounds += 1;
@@ -607,18 +616,25 @@ impl QuorumAcquireState {
 
     /// Returns the error of an acquisition that ended without a majority: the
     /// [`failure`](Self::failure) of a primary, or `Timeout` if the lock was merely busy. A request
-    /// that does not wait runs out of time only where no primary has replied.
+    /// that does not wait ends so only if too few primaries have responded.
     fn out_of_time(&mut self) -> LockError {
-        let mode = self.context.request.mode;
-        self.failure().unwrap_or_else(|| match mode {
+        let failure = self.failure();
+        let AcquireContext { primaries, request, .. } = &self.context;
+        failure.unwrap_or_else(|| match request.mode {
+            Mode::Try if !primaries.are_reached() => primaries.unreached(),
             Mode::Try => LockError::with_detail(LockErrorKind::Unavailable, "no reply in time"),
             Mode::Wait => LockError::new(LockErrorKind::Timeout),
         })
     }
 
-    /// Returns the error of the last primary in the list whose attempt has failed. `None` if none
-    /// has, or if enough other primaries have responded, because then the lock is merely busy.
-    fn failure(&mut self) -> Option<LockError> {
+    /// Returns true if too few primaries for a guard have responded, and another has not yet.
+    fn awaits_response(&mut self) -> bool {
+        !self.have_enough_answered()
+            && self.queued.iter().flatten().any(|place| place.ahead().is_none())
+    }
+
+    /// Returns true if enough primaries for a guard have granted the lock or queued the request.
+    fn have_enough_answered(&mut self) -> bool {
         for (place, response) in self.queued.iter_mut().zip(&mut self.last_responses) {
             let Some(place) = place else { continue };
             match (place.ahead(), (&mut place.attempt).now_or_never()) {
@@ -634,7 +650,13 @@ impl QuorumAcquireState {
             .iter()
             .flatten()
             .filter(|response| matches!(response, LastResponse::Answered));
-        if answered.count() >= self.context.primaries.wanted() {
+        answered.count() >= self.context.primaries.wanted()
+    }
+
+    /// Returns the error of the last primary in the list whose attempt has failed. `None` if none
+    /// has, or if enough other primaries have responded, because then the lock is merely busy.
+    fn failure(&mut self) -> Option<LockError> {
+        if self.have_enough_answered() {
             return None;
         }
         self.last_responses.iter().flatten().rev().find_map(|response| match response {

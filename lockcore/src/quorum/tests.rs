@@ -294,6 +294,23 @@ async fn a_try_takes_one_request_timeout_although_two_primaries_are_silent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_try_is_busy_only_if_a_majority_says_so() {
+    for (first, is_noticed) in [(0, true), (1, true), (1, false)] {
+        let mut network = Network::new(3, 31);
+        let process = network.start();
+        network.cut(process, first, is_noticed);
+        network.cut(process, first + 1, is_noticed);
+        let error = network.locks(process).try_lock("k").await.expect_err("no majority responds");
+        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{first}, {is_noticed}: {error}");
+    }
+    let mut network = Network::new(3, 32);
+    let process = network.start();
+    leak(&network, 1).await;
+    leak(&network, 2).await;
+    assert!(network.locks(process).try_lock("k").await.expect("a majority responds").is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_grants_within_one_wait_confirm_the_hold_with_the_greatest_token() {
     let mut network = Network::new(5, 30);
     // So the first primary issues the greatest token.
