@@ -228,20 +228,24 @@ impl Shared {
 
     /// Returns the open shard for this primary; `None` if one has to be opened.
     fn shard_of(&self, primary: &Primary) -> Option<Arc<Shard>> {
+        self.newest_of(primary).filter(|shard| shard.had_slots || primary.slots.is_empty())
+    }
+
+    /// Returns the newest open shard for this primary, if the primary is still at the same address.
+    fn newest_of(&self, primary: &Primary) -> Option<Arc<Shard>> {
         // Only the newest: two older ones, at two addresses that the servers report in turn, would
         // take the slots from each other for ever.
         let newest = self.slots().open().find(|shard| shard.id == primary.id).cloned();
-        newest.filter(|shard| {
-            let can_serve = shard.had_slots || primary.slots.is_empty();
-            can_serve && shard.is_still_at(&primary.place)
-        })
+        newest.filter(|shard| shard.is_still_at(&primary.place))
     }
 
     /// Notifies the core of moved slots. Also fails the pending requests to replaced primaries at
     /// once, because a replaced primary may be frozen and never reply.
     fn notify_moved(&self, primaries: &[Primary]) {
+        // A shard that was opened before its primary had slots is replaced once the next is open:
+        // until then it carries the renewals of slots that move there.
         let shards: Vec<_> =
-            primaries.iter().filter_map(|primary| self.shard_of(primary)).collect();
+            primaries.iter().filter_map(|primary| self.newest_of(primary)).collect();
         let is_primary = |shard: &Shard| shards.iter().any(|of| std::ptr::eq(&**of, shard));
         let replaced = self.slots().replaced(is_primary, Instant::now());
         for shard in replaced {
