@@ -210,7 +210,8 @@ impl CommandLink {
     }
 
     /// Waits until the connection with this number is not the current connection any more: it
-    /// broke, or was given up, or the link was closed.
+    /// broke, or was given up, or the link was closed. Also ends where only this connection broke,
+    /// and the server is the same.
     pub async fn replaced(&self, generation: u64) {
         let mut state = self.0.state.changes();
         while self.open_generation() == Some(generation) {

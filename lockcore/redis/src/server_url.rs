@@ -61,8 +61,9 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
     }
     let mut options = Options::default();
     for (name, value) in parsed.query_pairs() {
-        // Without a value, the name may be the rest of a password that contains `&`.
-        let shown = (!value.is_empty()).then_some(&*name);
+        // Behind a password, or without a value, the name may be the rest of a password that
+        // contains `&`.
+        let shown = (options.pass.is_none() && !value.is_empty()).then_some(&*name);
         match options.take(&name, value.into_owned()) {
             Some(true) => {}
             Some(false) => return Err(twice(&name)),
@@ -220,6 +221,7 @@ mod tests {
         for url in [
             "redis+unix:///s?pass=x&hidden",
             "redis+unix:///s?pass=x&hidden=",
+            "redis+unix:///s?pass=x&hid=den",
             "redis+unix:///s?pass=x&hid&den&pass=y",
             "redis://h/?pass=x&hidden",
         ] {
