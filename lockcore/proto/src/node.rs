@@ -592,7 +592,7 @@ impl<P: Mirror> Core<P> {
         for (at, member) in request.command.renews().iter().enumerate() {
             match outcomes.get(at) {
                 Some(Renewed::NotHeld) => self.renewed(request, member, Renewed::NotHeld, &[]),
-                Some(Renewed::Held) | None => self.refuse_unconfirmed(member, error),
+                Some(Renewed::Held) | None => self.refuse_unconfirmed(request.sent, member, error),
             }
         }
     }
@@ -620,7 +620,7 @@ impl<P: Mirror> Core<P> {
             }
             Command::Renew { .. } | Command::Confirm { .. } => {
                 for member in request.command.renews() {
-                    self.renewal_failed(member, error);
+                    self.renewal_failed(request.sent, member, error);
                 }
             }
             Command::Touch { .. } => {

@@ -194,7 +194,8 @@ impl Locks {
     /// Returns the holders and waiters of the lock, with the waiters in queue order. For operators.
     /// At most 50 000 of each are read; [`holding`](LockInspection::holding) and
     /// [`waiting`](LockInspection::waiting) count the others too, and
-    /// [`inspect_part`](Self::inspect_part) reads later waiters. On a [quorum](crate::guide::quorum), returns the holders at each reachable primary, and the
+    /// [`inspect_part`](Self::inspect_part) reads later waiters. On a
+    /// [quorum](crate::guide::quorum), returns the holders at each reachable primary, and the
     /// waiters at the first primary in the list that responds.
     ///
     /// # Errors

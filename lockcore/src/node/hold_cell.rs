@@ -113,9 +113,9 @@ impl Cell {
         }
     }
 
-    /// Drops the waker of the task that has waited. Otherwise the hold would keep the waker, and the
-    /// core could be the last to drop it, under its mutex. A waker is code from outside this crate,
-    /// so no mutex may be locked during this call.
+    /// Drops the waker of the task that has waited. Otherwise the hold would keep the waker, and
+    /// the core could be the last to drop it, under its mutex. A waker is code from outside this
+    /// crate, so no mutex may be locked during this call.
     pub(crate) fn forget_caller(&self) {
         if let Some(waker) = self.caller.take() {
             foreign::call("a waker", || drop(waker));

@@ -352,6 +352,7 @@ impl<P: Mirror> Core<P> {
                 answered: None,
                 unheard: false,
                 revoked: None,
+                shares_hold: false,
                 may_hold: false,
                 fence: None,
                 anchor: self.now,

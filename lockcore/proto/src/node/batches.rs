@@ -135,6 +135,7 @@ impl<P: Mirror> Core<P> {
             _ => false,
         });
         if !may_begin {
+            self.table.change(first, Entry::found_in_batch);
             return;
         }
         if waiting.is_empty() {
@@ -676,14 +677,14 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Removes the record of a batch whose hold is over, and returns it; `None` if there is none.
-    /// Guards that still wait to learn whether the hold existed get an error. Members that are back
-    /// in the queue after a cut are touched, because the server may have left them the hold, and no
-    /// report of it counted until now.
+    /// Guards that still wait to learn whether the hold existed get an error. After a cut, the
+    /// lock's waiters are touched, because the server may have left them the hold, and no report of
+    /// it counted until now.
     pub(super) fn forget_batch(&mut self, first: u64) -> Option<Batch<P>> {
         self.mark_cut_revoked(first);
         self.notify_unproven(first);
         let batch = self.batches.remove(first)?;
-        if !batch.cut.is_empty() {
+        if batch.is_cut {
             self.table.touch_by(&batch.lock, self.now);
         }
         Some(batch)

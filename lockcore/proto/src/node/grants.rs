@@ -217,10 +217,11 @@ impl<P: Mirror> Core<P> {
         self.background(request);
     }
 
-    /// Handles a grant or a renewal that the store ran, but did not confirm on replicas or on disk.
+    /// Handles a grant or a renewal, sent at `sent`, that the store ran, but did not confirm on
+    /// replicas or on disk.
     /// A renewal is treated as failed. A grant is refused: if a failover or a power loss undoes the
     /// write, the lock can be granted to another node while a guard here still relies on it.
-    pub(super) fn refuse_unconfirmed(&mut self, member: &Member, error: &StoreError) {
+    pub(super) fn refuse_unconfirmed(&mut self, sent: Moment, member: &Member, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
         let refusal = Refusal::Store(error.clone());
@@ -230,7 +231,7 @@ impl<P: Mirror> Core<P> {
                 self.refuse(number, refusal);
                 self.table.change(number, |entry| entry.state = entry.leaving(now));
             }
-            _ => self.renewal_failed(member, error),
+            _ => self.renewal_failed(sent, member, error),
         }
     }
 

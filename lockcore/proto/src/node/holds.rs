@@ -160,11 +160,13 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    pub(super) fn renewal_failed(&mut self, member: &Member, error: &StoreError) {
+    /// Handles the error of a renewal or a confirmation that was sent at `sent`.
+    pub(super) fn renewal_failed(&mut self, sent: Moment, member: &Member, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
         let lock = self.table.entries()[&number].lock.clone();
-        match self.table.entries()[&number].state {
+        match &self.table.entries()[&number].state {
+            State::Serving(lease) | State::Held(lease) if sent < lease.since => {}
             State::ConfirmingBatch => self.dissolve(number, now + CONFIRM_RETRY),
             State::Serving(_) => self.batch_not_renewed(number, error),
             State::Confirming { .. } => {

@@ -134,8 +134,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Sends leaves for members that were released before, because the server in this lane has
-    /// taken over and may not know their releases. Leaves that are due go first, and only a few of these
-    /// are sent at a time. Handles at most `budget` members. Returns the remaining budget.
+    /// taken over and may not know their releases. Leaves that are due go first. Only a few are
+    /// sent at a time, and none while as many leaves pause after a failure: the server may refuse
+    /// all of them. Handles at most `budget` members. Returns the remaining budget.
     pub(super) fn leave_again(&mut self, lane: u16, mut budget: usize) -> usize {
         if !self.may_leave_again(self.table.lane(lane)) {
             return budget;
@@ -161,6 +162,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn may_leave_again(&self, lane: &Lane) -> bool {
         !lane.traffic.again.is_empty()
             && lane.leaves.first().is_none_or(|(at, _)| *at > self.now)
+            && lane.leaves.len() < self.part_of_window()
             && self.commands.is_up()
             && lane.traffic.leaving < self.part_of_window()
     }

@@ -29,41 +29,36 @@ impl<P: Mirror> Core<P> {
         }
         let released = match self.batches.hold_of(number) {
             Some(first) if is_asked => self.return_to_batch(first, number),
-            None if self.is_lost(number) => self.leave_lost(number),
             _ => self.hand_back(number, None),
         };
         released.map_or(GivenBack::InBatch, |hold| GivenBack::By(self.release_request(hold, false)))
     }
 
-    fn is_lost(&self, number: u64) -> bool {
-        self.table.get(number).is_some_and(|entry| matches!(entry.state, State::Lost { .. }))
-    }
-
-    /// Gives back a lost hold by a leave: after a failover, the server may have queued the member
-    /// again, and granted it the lock in a batch. A release would end the hold for the other
-    /// members. A touch reports the hold to them, because no report counted while the guard lived.
-    /// Returns the member id.
-    fn leave_lost(&mut self, number: u64) -> Option<u64> {
-        let now = self.now;
-        let lock = self.table.change(number, |entry| {
-            entry.state = entry.leaving(now);
-            if let State::Leaving { due, .. } = &mut entry.state {
-                *due = None;
-            }
-            entry.lock.clone()
-        })?;
-        self.table.touch_by(&lock, now);
-        Some(number)
-    }
-
     /// Releases a hold that a guard has or that is offered to a caller: the core sends the request
     /// at the time `due`, or the caller sends it if `due` is `None`. Returns the member id under
-    /// which the hold must be released; `None` if it passes to another batch member.
+    /// which the hold must be released; `None` if it passes to another batch member. A hold that is
+    /// lost, or known to be shared, ends by a leave: after a failover, the server may have queued
+    /// the member again, and granted it the lock in a batch. A release would end the hold for the
+    /// other members.
     pub(super) fn hand_back(&mut self, number: u64, due: Option<Moment>) -> Option<u64> {
         if let Some(first) = self.batches.hold_of(number) {
             return self.pass_on(first, number, due).then_some(first);
         }
-        self.table.change(number, |entry| entry.state = State::Releasing { due });
+        let now = self.now;
+        let lock = self.table.change(number, |entry| {
+            let is_shared = entry.shares_hold || matches!(entry.state, State::Lost { .. });
+            entry.state = match entry.leaving(now) {
+                State::Leaving { pause_ms, give_up, .. } if is_shared => {
+                    State::Leaving { due, pause_ms, give_up }
+                }
+                _ => State::Releasing { due },
+            };
+            is_shared.then(|| entry.lock.clone())
+        });
+        // A touch reports the hold to the others, because no report counted while this one lived.
+        if let Some(lock) = lock.flatten() {
+            self.table.touch_by(&lock, now);
+        }
         Some(number)
     }
 
@@ -77,7 +72,7 @@ impl<P: Mirror> Core<P> {
         // A leave ends the hold and stores the tombstones in a single command, so a late copy of an
         // acquire finds the hold or a tombstone. After a cut, a release could also end the hold for
         // the cut members, if the server does not know the cut yet. A leave does not. A member that
-        // is leaving outside a batch has lost its hold: see `leave_lost`.
+        // is leaving outside a batch may share its hold: see `hand_back`.
         let is_leave = match self.batches.get(number) {
             Some(batch) => batch.is_cut,
             None => matches!(entry.state, State::Leaving { .. }),

@@ -1323,9 +1323,10 @@ fn the_first_of_a_batch_has_a_number_left_and_ends_where_it_misses_its_turn_by_i
     assert!(world.take(at(12_000), second).is_some());
 }
 
-/// Returns an attempt whose hold a failover undid, and which a batch includes again, with two later
-/// attempts and the lost guard's member id.
-fn lost_and_queued_again() -> (World, Vec<u64>, u64) {
+/// Returns the guard of a hold that a failover forgot, and three attempts: its own, which the new
+/// server has queued again, and two later attempts, granted the lock there in a batch with it. The
+/// guard is lost if its hold `is_renewed` in between.
+fn queued_again(is_renewed: bool) -> (World, Vec<u64>, u64) {
     let mut world = World::new();
     let (mut attempts, holder) = world.waiting(1);
     let replica = world.lock.clone();
@@ -1334,37 +1335,59 @@ fn lost_and_queued_again() -> (World, Vec<u64>, u64) {
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     // The primary dies before it has replicated the hand-off.
     world.lock = replica;
-    world.run(at(5_300));
-    assert_eq!(world.core.phase(number), Some(Phase::Lost));
-    attempts.extend([(); 2].map(|()| world.begin(at(5_300), wish("a"))));
-    world.hand_over(at(5_400), &holder);
+    let mut now = 50;
+    if is_renewed {
+        now = 5_300;
+        world.run(at(now));
+        assert_eq!(world.core.phase(number), Some(Phase::Lost));
+    }
+    attempts.extend([(); 2].map(|()| world.begin(at(now), wish("a"))));
+    world.hand_over(at(now + 100), &holder);
     let batch = attempts.iter().map(|attempt| attempt << ROUND_BITS).collect::<Vec<_>>();
     assert_eq!(world.lock.batch(), batch);
-    world.hear(at(5_400));
+    world.hear(at(now + 100));
     (world, attempts, number)
+}
+
+/// Drops the guard, and serves the two later attempts at once.
+fn serve_the_others(
+    mut world: World,
+    attempts: &[u64],
+    now: Moment,
+    drop: impl FnOnce(&mut World),
+) {
+    drop(&mut world);
+    world.run(now);
+    for attempt in &attempts[1..] {
+        let (number, _) = world.take(now, *attempt).expect("its turn");
+        world.core.event(now).dropped(number);
+    }
+    world.run(now);
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
 
 // Found by reading: the release ended the hold of all three.
 #[test]
 fn a_guard_that_was_lost_leaves_the_hold_to_the_others_of_a_later_batch() {
-    for is_asked in [true, false] {
-        let (mut world, attempts, number) = lost_and_queued_again();
-        match is_asked {
-            true => {
-                let request = world.core.event(at(5_500)).release(number).request();
-                world.answer(at(5_500), &request.expect("a request"));
-            }
-            false => world.core.event(at(5_500)).dropped(number),
-        }
-        world.run(at(5_500));
-        for attempt in &attempts[1..] {
-            let (number, _) = world.take(at(5_500), *attempt).expect("its turn");
-            world.core.event(at(5_500)).dropped(number);
-        }
-        world.run(at(5_500));
-        assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
-        assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
-    }
+    let (world, attempts, number) = queued_again(true);
+    serve_the_others(world, &attempts, at(5_500), |world| {
+        let request = world.core.event(at(5_500)).release(number).request();
+        world.answer(at(5_500), &request.expect("a request"));
+    });
+    let (world, attempts, number) = queued_again(true);
+    serve_the_others(world, &attempts, at(5_500), |world| {
+        world.core.event(at(5_500)).dropped(number);
+    });
+}
+
+// The same if the new server granted the batch before the first renewal there.
+#[test]
+fn a_guard_whose_hold_has_become_a_batch_leaves_it_to_the_others() {
+    let (world, attempts, number) = queued_again(false);
+    serve_the_others(world, &attempts, at(200), |world| {
+        world.core.event(at(200)).dropped(number);
+    });
 }
 
 #[test]
@@ -1422,6 +1445,20 @@ fn a_confirmation_from_before_a_grant_does_not_end_the_hold() {
     world.core.event(at(2)).dropped(number);
     let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
     world.core.event(at(3)).replied(&confirm, &not_held);
+    assert_eq!(world.core.phase(number), Some(Phase::Held));
+}
+
+#[test]
+fn a_confirmation_from_before_a_grant_that_fails_does_not_end_the_hold() {
+    let (mut world, attempts, holder, confirm) = confirming(1);
+    world.core.rules.confirm_grants = false;
+    world.hand_over(at(2), &holder);
+    world.hear(at(2));
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).dropped(number);
+    let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
+    world.core.event(at(3)).unanswered(&confirm, &StoreError::ambiguous("cut"));
+    world.run(at(1_100));
     assert_eq!(world.core.phase(number), Some(Phase::Held));
 }
 

@@ -17,8 +17,9 @@ fn a_shutdown_releases_what_the_server_has_of_a_lost_hold_whose_guard_is_still_t
     core.close();
     assert_eq!(core.event(at(2_001)).take_holds(0, "the node was shut down"), (0, None));
     assert_eq!(core.counts().given_back, 1);
-    let releases = ticked(&mut core, at(2_001));
-    assert_eq!(releases[0].command, Command::Release { member: member_of(&request) });
+    let leaving = vec![Leaving::new(member_of(&request), false)];
+    let leaves = ticked(&mut core, at(2_001));
+    assert_eq!(leaves[0].command, Command::Leave { leaving });
 }
 
 #[test]

@@ -135,6 +135,23 @@ fn many_leave_once_more_in_parts_and_what_a_caller_releases_goes_first() {
 }
 
 #[test]
+fn while_the_new_server_refuses_only_a_part_leaves_once_more() {
+    let mut core = core();
+    for lock in 0..100 {
+        released(&mut core, at(0), &format!("{lock}"));
+    }
+    core.event(at(1)).moved();
+    let requests = ticked(&mut core, at(1));
+    assert_eq!(leaving(&requests).len(), 16);
+    for request in &requests {
+        let refused = StoreError::refused(LockErrorKind::ReadOnly, "no replica yet");
+        core.event(at(2)).unanswered(request, &refused);
+    }
+    core.drain();
+    assert_eq!(ticked(&mut core, at(2)), []);
+}
+
+#[test]
 fn a_member_whose_end_was_heard_of_twice_leaves_once_more() {
     let mut core = core();
     let member = released(&mut core, at(0), "a");
