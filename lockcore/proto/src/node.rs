@@ -530,7 +530,7 @@ impl<P: Mirror> Core<P> {
                 // still be queued. Then the release can grant it the lock, and this reply reports
                 // the grant.
                 self.absorb(request, reply);
-                self.remember_release(number, &request.lock, member);
+                self.remember_release(number, &request.lock, member, true);
             }
             (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
                 for (member, outcome) in request.command.renews().iter().zip(&reply.outcome) {
@@ -553,7 +553,7 @@ impl<P: Mirror> Core<P> {
                     if self.leaves_with(member, leaving) {
                         self.batch_released(member, Ok(outcome), request.sent);
                         let number = self.end(member);
-                        self.remember_release(number, &request.lock, member);
+                        self.remember_release(number, &request.lock, member, false);
                     }
                 }
             }

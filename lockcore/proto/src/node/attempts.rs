@@ -240,7 +240,7 @@ impl<P: Mirror> Core<P> {
         }
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
         // A promoted replica may still have the member in the queue.
-        self.remember_release(Some(number), &lock, &member);
+        self.remember_release(Some(number), &lock, &member, false);
         self.finish(number, Refusal::Kind(LockErrorKind::Superseded));
     }
 
@@ -352,7 +352,7 @@ impl<P: Mirror> Core<P> {
                 answered: None,
                 unheard: false,
                 revoked: None,
-                shares_hold: false,
+                shares_with: Box::default(),
                 may_hold: false,
                 fence: None,
                 anchor: self.now,

@@ -135,8 +135,7 @@ impl<P: Mirror> Core<P> {
             _ => false,
         });
         if !may_begin {
-            self.table.change(first, Entry::found_in_batch);
-            return;
+            return self.found_in_batch(first, &waiting);
         }
         if waiting.is_empty() {
             // No member waits, so release the hold. The leave of the first member does not end it,
@@ -161,7 +160,9 @@ impl<P: Mirror> Core<P> {
         };
         let left = Duration::from_millis(reported.left_ms);
         let claim = Duration::from_millis(crate::claim_ms(name.lease_ms()));
-        let is_doubted = may_be_old || entries().any(|entry| source.may_be_late(entry));
+        let is_late = entries().chain(self.table.get(first)).any(|entry| source.may_be_late(entry))
+            || self.may_be_released(first, source);
+        let is_doubted = may_be_old || is_late;
         let certainty = self.certainty(source, anchor, left, claim, is_doubted);
         if certainty == Certainty::TooLate && !may_be_old {
             let now = self.now;
@@ -173,6 +174,32 @@ impl<P: Mirror> Core<P> {
         match certainty {
             Certainty::Certain => self.serve_batch(first, anchor, left),
             Certainty::Doubted | Certainty::TooLate => self.confirm(first),
+        }
+    }
+
+    /// Returns true if the report of a batch may be older than the release of its first member: a
+    /// hold that began alone, and became a batch on a server that took over, ends for all with it.
+    fn may_be_released(&self, first: u64, source: GrantSource) -> bool {
+        let sent = match source {
+            GrantSource::AcquireResponse(sent) | GrantSource::OtherResponse(sent) => sent,
+            GrantSource::Message => Moment::default(),
+        };
+        self.recent_releases.may_have_ended(first, sent)
+    }
+
+    /// Records that the server has a known hold as the hold of a batch, with these members waiting
+    /// here. This is news after a failover: the hold began alone, and the new server had the member
+    /// in the queue; or the new server does not know that the batch was cut.
+    fn found_in_batch(&mut self, first: u64, waiting: &[u64]) {
+        self.table.change(first, |entry| {
+            if matches!(entry.state, State::Offered(_) | State::Held(_)) {
+                entry.shares_with = waiting.into();
+            }
+        });
+        let is_served =
+            self.table.get(first).is_some_and(|entry| matches!(entry.state, State::Serving(_)));
+        if let Some(batch) = self.batches.get_mut(first).filter(|_| is_served) {
+            batch.is_cut |= waiting.iter().any(|number| !batch.members.contains(number));
         }
     }
 
@@ -396,7 +423,7 @@ impl<P: Mirror> Core<P> {
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
         self.table.change(number, |entry| entry.state = entry.gone(now));
         // A server that takes over may still have the member queued.
-        self.remember_release(Some(number), &lock, &member);
+        self.remember_release(Some(number), &lock, &member, false);
     }
 
     /// Cancels a batch member whose turn has not come yet. If no other member has the lock or waits
@@ -717,8 +744,14 @@ impl<P: Mirror> Core<P> {
     pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<StoreRequest> {
         let served = self.batches.get(first).and_then(Batch::served_as);
         self.cut_batch(first);
-        let cut = self.batches.get(first).map_or(&[][..], |batch| &batch.cut);
-        let back = cut.iter().copied().filter(|number| self.is_waiting(*number)).collect();
+        let now = self.now;
+        let shares_with =
+            self.table.change(first, |entry| std::mem::take(&mut entry.shares_with))?;
+        let cut = self.batches.get(first).map_or(&*shares_with, |batch| &batch.cut);
+        let back: Vec<u64> = cut.iter().copied().filter(|one| self.is_waiting(*one)).collect();
+        for number in shares_with {
+            self.table.change(number, |entry| entry.revoked = Some(now));
+        }
         let Entry { lock, member, .. } = self.table.get(first)?;
         let (member, served) = (member.clone(), served.unwrap_or(first));
         let command = Command::Reduce { member, served, weight, back };

@@ -179,10 +179,10 @@ pub(super) struct Entry<P> {
     /// a message, without a time, is newer than this, so its lease is counted from here.
     pub(super) anchor: Moment,
     pub(super) started: Moment,
-    /// True if the server has reported this member's hold as the hold of a batch that the node
-    /// does not know: a server that took over had the member in the queue, and granted it the lock
-    /// together with later waiters. They must keep the hold when this member releases it.
-    pub(super) shares_hold: bool,
+    /// The waiting members of this node with which the server shares this hold, although it began
+    /// alone here: a server that took over had the member in the queue, and granted it the lock in
+    /// a batch. They must keep the hold when this member releases it.
+    pub(super) shares_with: Box<[u64]>,
     /// True if the member was released before, and is only removed a second time, because another
     /// server has taken over and may not know of the release.
     pub(super) leaves_again: bool,
@@ -256,7 +256,7 @@ impl<P: Mirror> Entry<P> {
             revoked: None,
             anchor: now,
             started: now,
-            shares_hold: false,
+            shares_with: Box::default(),
             leaves_again: false,
             may_hold: false,
             fence: None,
@@ -291,12 +291,6 @@ impl<P: Mirror> Entry<P> {
     /// the hold was force-released, or the member was put back into the queue from a batch.
     pub(super) fn is_revoked_since(&self, sent: Moment) -> bool {
         self.revoked.is_some_and(|revoked| sent <= revoked)
-    }
-
-    /// Records a report that names this member as the first of a batch. It is news only of a hold
-    /// that began alone.
-    pub(super) fn found_in_batch(&mut self) {
-        self.shares_hold |= matches!(self.state, State::Offered(_) | State::Held(_));
     }
 
     pub(super) fn index_keys(&self) -> IndexKeys {

@@ -15,13 +15,17 @@ const LAG: Duration = Duration::from_secs(10);
 pub(super) struct RecentRelease {
     pub(super) number: u64,
     pub(super) heard: Moment,
+    /// True if a release removed the member. It ends a batch's hold for all members; a leave does
+    /// not.
+    pub(super) is_for_all: bool,
     pub(super) lock: LockName,
     pub(super) member: Member,
 }
 
 impl RecentRelease {
-    /// Returns true if some replica may not have received the release yet.
-    pub(super) fn may_be_unreplicated(&self, now: Moment) -> bool {
-        now <= self.heard + LAG
+    /// Returns true if some replica may not have received the release at the time `then`, when the
+    /// server last responded.
+    pub(super) fn may_be_unreplicated(&self, then: Moment) -> bool {
+        then <= self.heard + LAG
     }
 }

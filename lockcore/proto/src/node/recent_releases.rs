@@ -72,6 +72,13 @@ impl RecentReleases {
         self.recent().map(|release| (release.number, release.heard))
     }
 
+    /// Returns true if a release of this member may have ended the hold that is reported by the
+    /// reply to a request sent at `sent`.
+    pub(super) fn may_have_ended(&self, number: u64, sent: Moment) -> bool {
+        let is_this = |release: &RecentRelease| release.is_for_all && release.number == number;
+        self.recent().any(|release| is_this(release) && sent <= release.heard)
+    }
+
     /// Returns true if the reply to a request sent at `sent` may be older than the release of this
     /// member.
     pub(super) fn since(&self, number: u64, sent: Moment) -> bool {
@@ -80,25 +87,29 @@ impl RecentReleases {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Remembers that the server has removed a member. Does nothing if `number` is `None`.
+    /// Remembers that the server has removed a member, by a release if `is_for_all`. Does nothing if
+    /// `number` is `None`.
     pub(super) fn remember_release(
         &mut self,
         number: Option<u64>,
         lock: &LockName,
         member: &Member,
+        is_for_all: bool,
     ) {
         if let Some(number) = number {
             let lock = lock.clone();
-            let member = member.clone();
-            self.recent_releases.remember(RecentRelease { number, heard: self.now, lock, member });
+            let (heard, member) = (self.now, member.clone());
+            let release = RecentRelease { number, heard, is_for_all, lock, member };
+            self.recent_releases.remember(release);
         }
     }
 
     /// Records that all commands go to another server from now on. It may not know the latest
     /// releases, so the core removes their members there once more.
     pub fn moved(&mut self) {
+        let last_success = self.last_success;
         for release in std::mem::take(&mut self.recent_releases.last) {
-            self.leave_later(release);
+            self.leave_later(release, last_success);
         }
     }
 
@@ -109,7 +120,8 @@ impl<P: Mirror> Core<P> {
         let before = self.table.set_lanes(lanes);
         for lane in 0..self.table.lanes().len() as u16 {
             for release in std::mem::take(&mut self.table.traffic(lane).again) {
-                self.leave_later(release);
+                let lane = self.table.lane_of(&release.lock);
+                self.table.traffic(lane).again.push_back(release);
             }
             let (is_up, now) = (self.is_up(), self.now);
             let is_parked = !self.table.lane(lane).parked.is_empty();
@@ -119,15 +131,20 @@ impl<P: Mirror> Core<P> {
         for release in std::mem::take(&mut self.recent_releases.last) {
             let slot = usize::from(release.lock.slot());
             let was_in = before.as_ref().map_or(0, |lanes| lanes[slot]);
-            match was_in == self.table.lane_of(&release.lock) {
-                true => self.recent_releases.last.push_back(release),
-                false => self.leave_later(release),
+            if was_in == self.table.lane_of(&release.lock) {
+                self.recent_releases.last.push_back(release);
+            } else {
+                let last_success = self.table.lane(was_in).traffic.last_success;
+                self.leave_later(release, last_success);
             }
         }
     }
 
-    fn leave_later(&mut self, release: RecentRelease) {
-        if release.may_be_unreplicated(self.now) {
+    /// Schedules a released member to leave once more, unless all replicas have had time to
+    /// receive the release before `last_success`, when the previous server last responded. It may
+    /// have been away for long since then.
+    fn leave_later(&mut self, release: RecentRelease, last_success: Moment) {
+        if release.may_be_unreplicated(last_success) {
             let lane = self.table.lane_of(&release.lock);
             self.table.traffic(lane).again.push_back(release);
         }

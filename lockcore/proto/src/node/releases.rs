@@ -46,7 +46,8 @@ impl<P: Mirror> Core<P> {
         }
         let now = self.now;
         let lock = self.table.change(number, |entry| {
-            let is_shared = entry.shares_hold || matches!(entry.state, State::Lost { .. });
+            let is_shared =
+                !entry.shares_with.is_empty() || matches!(entry.state, State::Lost { .. });
             entry.state = match entry.leaving(now) {
                 State::Leaving { pause_ms, give_up, .. } if is_shared => {
                     State::Leaving { due, pause_ms, give_up }
@@ -143,6 +144,8 @@ impl<P: Mirror> Core<P> {
         let is_last = self.table.change(number, |entry| match &mut entry.state {
             State::Releasing { .. } => {
                 entry.state = entry.leaving(now);
+                // The release may have run, and a later report may still name the hold.
+                entry.revoked = Some(now);
                 is_closed
             }
             State::Leaving { due, pause_ms, give_up } => {

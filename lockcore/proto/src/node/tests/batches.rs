@@ -915,6 +915,24 @@ fn a_downgraded_guard_of_a_batch_keeps_its_hold_for_longer_than_a_lease() {
     }
 }
 
+#[test]
+fn a_guard_whose_downgrade_a_failover_undoes_leaves_the_hold_to_the_others() {
+    let (mut world, attempts) = World::granted(3);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    let replica = world.lock.clone();
+    let request = world.core.event(at(3)).downgrade(number).expect("it is held");
+    world.answer(at(3), &request);
+    world.lock = replica;
+    world.run(at(4_100));
+    world.core.event(at(4_200)).dropped(number);
+    world.run(at(4_200));
+    for attempt in &attempts[1..] {
+        let (number, _) = world.take(at(4_200), *attempt).expect("its turn");
+        world.core.event(at(4_200)).dropped(number);
+    }
+    assert_eq!(world.core.counts().positions_lost, 0);
+}
+
 /// The two requests take different paths, so either may be served first.
 #[test]
 fn a_list_of_served_members_that_a_downgrade_has_overtaken_takes_nothing() {
@@ -1325,7 +1343,7 @@ fn the_first_of_a_batch_has_a_number_left_and_ends_where_it_misses_its_turn_by_i
 
 /// Returns the guard of a hold that a failover forgot, and three attempts: its own, which the new
 /// server has queued again, and two later attempts, granted the lock there in a batch with it. The
-/// guard is lost if its hold `is_renewed` in between.
+/// guard is lost if its hold `is_renewed` in between. The message about the batch is not heard yet.
 fn queued_again(is_renewed: bool) -> (World, Vec<u64>, u64) {
     let mut world = World::new();
     let (mut attempts, holder) = world.waiting(1);
@@ -1345,7 +1363,6 @@ fn queued_again(is_renewed: bool) -> (World, Vec<u64>, u64) {
     world.hand_over(at(now + 100), &holder);
     let batch = attempts.iter().map(|attempt| attempt << ROUND_BITS).collect::<Vec<_>>();
     assert_eq!(world.lock.batch(), batch);
-    world.hear(at(now + 100));
     (world, attempts, number)
 }
 
@@ -1372,11 +1389,13 @@ fn serve_the_others(
 fn a_guard_that_was_lost_leaves_the_hold_to_the_others_of_a_later_batch() {
     let (world, attempts, number) = queued_again(true);
     serve_the_others(world, &attempts, at(5_500), |world| {
+        world.hear(at(5_400));
         let request = world.core.event(at(5_500)).release(number).request();
         world.answer(at(5_500), &request.expect("a request"));
     });
     let (world, attempts, number) = queued_again(true);
     serve_the_others(world, &attempts, at(5_500), |world| {
+        world.hear(at(5_400));
         world.core.event(at(5_500)).dropped(number);
     });
 }
@@ -1384,10 +1403,44 @@ fn a_guard_that_was_lost_leaves_the_hold_to_the_others_of_a_later_batch() {
 // The same if the new server granted the batch before the first renewal there.
 #[test]
 fn a_guard_whose_hold_has_become_a_batch_leaves_it_to_the_others() {
-    let (world, attempts, number) = queued_again(false);
-    serve_the_others(world, &attempts, at(200), |world| {
+    for is_downgraded in [false, true] {
+        let (world, attempts, number) = queued_again(false);
+        serve_the_others(world, &attempts, at(200), |world| {
+            world.hear(at(150));
+            if is_downgraded {
+                let request = world.core.event(at(190)).downgrade(number).expect("it is held");
+                world.answer(at(190), &request);
+            }
+            world.core.event(at(200)).dropped(number);
+        });
+    }
+}
+
+// Found by reading: the next member was served beside another node's.
+#[test]
+fn a_batch_that_is_heard_of_after_the_release_of_its_first_member_is_served_to_nobody() {
+    for is_answered in [true, false] {
+        let (mut world, attempts, number) = queued_again(false);
+        let message = std::mem::take(&mut world.said);
+        let other = world.queue_other(at(160));
         world.core.event(at(200)).dropped(number);
-    });
+        for request in world.due(at(200)) {
+            let answer = world.serve(HERE, at(200), &request.command);
+            match is_answered {
+                true => world.core.event(at(200)).replied(&request, &answer),
+                false => {
+                    world.core.event(at(200)).unanswered(&request, &StoreError::ambiguous("cut"));
+                }
+            }
+        }
+        assert_eq!(world.holder(), Some(other), "the release has ended the hold of all");
+        world.said = message;
+        world.hear(at(201));
+        assert_eq!(world.take(at(201), attempts[1]), None, "answered: {is_answered}");
+        world.run(at(202));
+        assert_eq!(world.take(at(202), attempts[1]), None, "answered: {is_answered}");
+        assert_eq!(world.holder(), Some(other));
+    }
 }
 
 #[test]

@@ -68,8 +68,27 @@ fn one_whose_end_a_replica_has_by_now_does_not_leave_once_more() {
     let mut core = core();
     released(&mut core, at(0), "a");
     let late = released(&mut core, at(1_000), "b");
+    let last = released(&mut core, at(10_001), "c");
     core.event(at(10_001)).moved();
-    assert_eq!(leaving(&ticked(&mut core, at(10_001))), [late]);
+    assert_eq!(leaving(&ticked(&mut core, at(10_001))), [late, last]);
+}
+
+// The old server may have received nothing that it could replicate since then.
+#[test]
+fn after_a_failover_that_took_long_those_leave_once_more_that_ended_before_it() {
+    let mut core = core();
+    let gone = released(&mut core, at(0), "a");
+    core.event(at(60_000)).moved();
+    assert_eq!(leaving(&ticked(&mut core, at(60_000))), [gone]);
+}
+
+#[test]
+fn members_that_are_to_leave_once_more_do_so_although_a_slot_moves_much_later() {
+    let mut core = core();
+    let gone = released(&mut core, at(0), "a");
+    core.event(at(1)).moved();
+    core.event(at(11_000)).set_lanes(lanes());
+    assert_eq!(leaving(&ticked(&mut core, at(11_000))), [gone]);
 }
 
 // M4: on each new server all of them left again, for as long as servers changed.
@@ -155,7 +174,7 @@ fn while_the_new_server_refuses_only_a_part_leaves_once_more() {
 fn a_member_whose_end_was_heard_of_twice_leaves_once_more() {
     let mut core = core();
     let member = released(&mut core, at(0), "a");
-    core.event(at(1)).remember_release(Some(member.number()), &LockName::from("a"), &member);
+    core.event(at(1)).remember_release(Some(member.number()), &LockName::from("a"), &member, false);
     core.event(at(2)).moved();
     assert_eq!(leaving(&ticked(&mut core, at(2))), [member]);
     assert_eq!(core.counts().given_back, 1);
