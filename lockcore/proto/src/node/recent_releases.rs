@@ -87,8 +87,8 @@ impl RecentReleases {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Remembers that the server has removed a member, by a release if `is_for_all`. Does nothing if
-    /// `number` is `None`.
+    /// Remembers that the server has removed a member, by a release if `is_for_all`. Does nothing
+    /// if `number` is `None`.
     pub(super) fn remember_release(
         &mut self,
         number: Option<u64>,
