@@ -125,6 +125,7 @@ async fn the_error_of_a_server_without_auth_and_hello_does_not_show_the_password
         let error = soon(builder(false).connect(url)).await.expect_err("no login");
         let text = format!("{error} {error:?}");
         assert!(!text.contains(PASSWORD) && !text.contains("app"), "{text}");
-        assert!(text.contains("unknown command"), "{text}");
+        // The client words the reply of some servers anew.
+        assert!(text.contains("unknown command") || text.contains("HELLO"), "{text}");
     }
 }
