@@ -16,6 +16,7 @@ facts! {
     redisson: [
         nobody_is_granted_past_a_jvm_that_waits_and_it_is_told_each_time,
         a_jvm_s_hold_is_waited_for_until_its_lease_ends,
+        a_jvm_thread_with_a_negative_id_is_told_and_waited_for_like_any_other,
         a_jvm_s_hold_is_forced_off_and_nobody_is_told,
         a_jvm_at_the_head_whose_time_is_up_is_dropped_and_one_further_back_is_not,
         a_jvm_behind_those_skipped_still_stops_the_walk,
@@ -62,6 +63,21 @@ async fn a_jvm_s_hold_is_waited_for_until_its_lease_ends(mut bench: Bench) {
     assert!((8_000..=9_000).contains(&left_ms(&reply)), "{reply:?}");
     bench.end_lease().await;
     assert_eq!(grant(&a.touch(&[&member]).await).member, member);
+}
+
+// Redisson accepts any number as a thread id, such as a random one.
+async fn a_jvm_thread_with_a_negative_id_is_told_and_waited_for_like_any_other(mut bench: Bench) {
+    const NEGATIVE: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:-41";
+    let a = bench.node().await;
+    let mut thread = bench.listen(NEGATIVE).await;
+    let holder = a.hold(30_000).await;
+    bench.jvm_queues(NEGATIVE, STEP_MS).await;
+    assert_eq!(a.release(&holder).await.outcome, Released::Released);
+    assert_eq!(bench.pokes(&mut thread).await, 1);
+    bench.head_goes(STEP_MS).await;
+    bench.jvm_holds(NEGATIVE, Some(30_000)).await;
+    let reply = a.wait(&a.member(30_000)).await;
+    assert_eq!(reply.outcome, Acquired::Queued { position: 0 });
 }
 
 async fn a_jvm_s_hold_is_forced_off_and_nobody_is_told(mut bench: Bench) {

@@ -34,7 +34,9 @@ fn is_jvm(text: &str) -> bool {
         8 | 13 | 18 | 23 => byte == b'-',
         _ => byte.is_ascii_hexdigit(),
     };
-    uuid.len() == 36 && uuid.bytes().enumerate().all(is_in_place) && is_number(thread)
+    // Applications may choose any integer as a thread id.
+    let is_integer = is_number(thread.strip_prefix('-').unwrap_or(thread));
+    uuid.len() == 36 && uuid.bytes().enumerate().all(is_in_place) && is_integer
 }
 
 fn is_number(text: &str) -> bool {
@@ -79,10 +81,15 @@ mod tests {
 
     #[test]
     fn a_member_of_a_jvm_is_a_uuid_and_a_thread() {
-        for text in ["another:1", "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:", "5c2e4d1a:1", ":1", ""] {
+        let uuid = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a";
+        for text in ["another:1", "5c2e4d1a:1", ":1", ""] {
             assert!(!is_member(text), "{text:?}");
         }
+        for thread in ["", "-", "--1", "1-", "+1"] {
+            assert!(!is_member(&format!("{uuid}:{thread}")), "{thread:?}");
+        }
         assert!(is_member(JVM) && is_member(OURS));
+        assert!(is_member(&format!("{uuid}:-9223372036854775808")));
     }
 
     #[test]

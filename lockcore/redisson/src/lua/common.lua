@@ -37,9 +37,10 @@ local function ours(member)
 end
 
 -- Whether a text is a member: of lockcore, or foreign, which is a UUID and a thread id.
+-- Applications may choose any integer as a thread id.
 local function is_member(text)
   return ours(text)
-    or string.match(text, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$')
+    or string.match(text, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-?%d+$')
 end
 
 --#include foreign_key

@@ -7,11 +7,11 @@ use super::HANDED_OVER;
 use crate::random::Random;
 use crate::world::LISTENING;
 
-/// A thread that listens, and two of a JVM that is gone.
+/// A thread that listens, and two of a JVM that is gone. A thread id may be negative.
 pub(super) const THREADS: [&str; 3] = [
     LISTENING,
     "7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41",
-    "7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:42",
+    "7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:-42",
 ];
 
 /// The cases that all sequences beside JVMs must have met, or they compare too little.
