@@ -13,6 +13,7 @@ facts! {
         a_thread_that_queues_again_is_not_taken_for_the_one_that_it_was,
         a_thread_that_queued_after_a_ghost_of_its_jvm_was_found_out_has_its_own_eight_seconds,
         a_suspect_that_is_heard_of_again_has_its_eight_seconds_anew,
+        a_suspect_from_before_the_clock_was_set_back_is_dropped_after_eight_seconds,
         a_jvm_behind_a_member_that_is_skipped_is_told_when_that_one_is_gone,
         a_deaf_node_s_member_is_skipped_for_five_seconds_and_keeps_its_score,
     ],
@@ -115,6 +116,26 @@ async fn a_suspect_that_is_heard_of_again_has_its_eight_seconds_anew(mut bench: 
     bench.age_suspects(1_000).await;
     b.touch(&[&waiting]).await;
     assert_eq!(bench.parties().await, [Party::from(THREADS[2]), Party::from(waiting)]);
+}
+
+async fn a_suspect_from_before_the_clock_was_set_back_is_dropped_after_eight_seconds(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let holder = a.hold(30_000).await;
+    bench.jvm_queues(THREADS[1], STEP_MS).await;
+    let waiting = b.queue(30_000).await;
+    a.release(&holder).await;
+    bench
+        .change(|state, now_ms| {
+            let since_ms = &mut state.of_redisson().suspects.since_ms;
+            since_ms.values_mut().for_each(|since| *since = now_ms + 60_000);
+        })
+        .await;
+    b.touch(&[&waiting]).await;
+    bench.age_suspects(8_000).await;
+    b.touch(&[&waiting]).await;
+    assert_eq!(bench.holder().await, Some(waiting));
 }
 
 async fn a_jvm_behind_a_member_that_is_skipped_is_told_when_that_one_is_gone(mut bench: Bench) {

@@ -221,7 +221,8 @@ impl LockState {
                 continue;
             }
             let known = (member.clone(), score_ms);
-            let since_ms = self.suspects.since_ms.get(&known).copied().unwrap_or(now_ms);
+            // A time in the future is from before the server's clock was set back.
+            let since_ms = self.suspects.since_ms.get(&known).map_or(now_ms, |ms| now_ms.min(*ms));
             if since_ms + GRACE_MS <= now_ms {
                 gone.insert(member.clone());
             }

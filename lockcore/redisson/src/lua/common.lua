@@ -312,7 +312,8 @@ local function look_for_gone()
   local gone, silent = {}, {}
   for i, member in ipairs(members) do
     if scores[i] and listening[2 * i] == 0 then
-      local since = tonumber(known[i] or now)
+      -- A time in the future is from before the server's clock was set back.
+      local since = math.min(tonumber(known[i] or now), now)
       gone[member] = since + $grace_ms <= now
       silent[#silent + 1] = since
       silent[#silent + 1] = names[i]
