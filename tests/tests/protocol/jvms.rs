@@ -19,6 +19,7 @@ facts! {
         a_jvm_thread_with_a_negative_id_is_told_and_waited_for_like_any_other,
         a_jvm_s_hold_is_forced_off_and_nobody_is_told,
         a_jvm_at_the_head_whose_time_is_up_is_dropped_and_one_further_back_is_not,
+        a_jvm_that_is_dropped_because_its_time_is_up_is_told,
         a_jvm_behind_those_skipped_still_stops_the_walk,
         a_hold_without_an_end_gets_the_lease_of_the_one_that_asks_and_a_jvm_s_thirty_seconds_at_least,
         an_inspection_shows_jvms_by_their_scores,
@@ -111,6 +112,18 @@ async fn a_jvm_at_the_head_whose_time_is_up_is_dropped_and_one_further_back_is_n
     a.release(&holder).await;
     assert_eq!(bench.holder().await, Some(ours));
     assert_eq!(bench.parties().await[0], Party::from(back));
+}
+
+// It may be alive: it looks again only at the end of the lease that it last saw.
+async fn a_jvm_that_is_dropped_because_its_time_is_up_is_told(mut bench: Bench) {
+    let a = bench.node().await;
+    let mut thread = bench.listen(JVM).await;
+    let holder = a.hold(30_000).await;
+    bench.jvm_queues(JVM, STEP_MS).await;
+    bench.end_patience(JVM).await;
+    a.release(&holder).await;
+    assert_eq!((bench.holding().await, bench.parties().await), (None, vec![]));
+    assert_eq!(bench.pokes(&mut thread).await, 1);
 }
 
 async fn a_jvm_behind_those_skipped_still_stops_the_walk(mut bench: Bench) {

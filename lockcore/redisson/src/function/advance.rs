@@ -43,6 +43,10 @@ impl LockState {
         while let Some(member) = self.queue.get(skipped.len()).cloned() {
             if self.life(&member).is_none_or(|ms| ms <= call.now_ms()) {
                 self.drop_waiting_at(skipped.len());
+                // A JVM may be alive. Once woken, it queues anew.
+                if member.ours().is_none() {
+                    call.messages.push(Message::Poke { member });
+                }
                 continue;
             }
             let Some(ours) = member.ours() else {

@@ -386,6 +386,10 @@ local function walk(deaf)
     for i, member in ipairs(members) do
       local deadline = life(member, deadlines[i])
       if deadline <= now then
+        -- A JVM may be alive. Once woken, it queues anew.
+        if not ours(member) then
+          call('PUBLISH', channel_of(member), '0')
+        end
         drop(member)
       else
         outcome = offer(member, deaf, passed[1])
