@@ -109,18 +109,21 @@ pub struct StoreError {
     /// True if the command may have run or may still run, so that its outcome is unknown. False if
     /// the command certainly did not run.
     pub may_have_run: bool,
+    /// True if a Redis Cluster slot is migrating, and the server did not have all keys of the
+    /// command. A command for other keys of the same slot may succeed.
+    pub lacks_keys: bool,
 }
 
 impl StoreError {
     /// Creates the error for a command that certainly did not run.
     pub fn refused(kind: LockErrorKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: detail.into(), may_have_run: false }
+        Self { kind, detail: detail.into(), may_have_run: false, lacks_keys: false }
     }
 
     /// Creates the error for a command that may have run, such as a time-out. The kind is
     /// `Unavailable`.
     pub fn ambiguous(detail: impl Into<Arc<str>>) -> Self {
-        Self { kind: LockErrorKind::Unavailable, detail: detail.into(), may_have_run: true }
+        Self { may_have_run: true, ..Self::refused(LockErrorKind::Unavailable, detail) }
     }
 
     /// Returns true if the error may end by itself, without action by a person. A waiter then keeps

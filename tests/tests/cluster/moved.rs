@@ -137,6 +137,47 @@ async fn outlives(clustered: &Clustered, builder: LocksBuilder) {
     }
 }
 
+/// Holds two locks of one open slot, and moves the second lock's key, or with `is_reduced` the set
+/// of its downgraded hold. Makes all renewals due at once, so that a single script call renews
+/// both. Returns the guards after two leases.
+async fn renewed_together(clustered: &Clustered, is_reduced: bool) -> [LockGuard; 2] {
+    const LEASE: Duration = Duration::from_secs(3);
+    let options = Locks::builder().defaults(LockOptions::new().lease(LEASE));
+    let locks = soon("a connection", options.connect(clustered.url())).await.expect("accepted");
+    let (first, other) = (clustered.key_of(0, 0), clustered.key_of(0, 1));
+    let mut names = (0..).map(|number| format!("sibling {number}"));
+    let second = names.find(|name| slot(name) == slot(&first)).expect("one");
+    let mut guards = [held(&locks, &first).await, held(&locks, &second).await];
+    let mut moved = lock_key(&second);
+    if is_reduced {
+        let [one, two] = guards;
+        guards = [one, two.downgrade().await.expect("held")];
+        moved = format!("{moved}:holds");
+    }
+    clustered.open_slot(slot(&first), 0, 1).await;
+    clustered.move_key(&moved, 0, 1).await;
+    // Once the node learns that some slot has moved, it renews all holds.
+    clustered.move_slot(slot(&other), 0, 1).await;
+    release(held(&locks, &other).await).await;
+    tokio::time::sleep(2 * LEASE).await;
+    guards
+}
+
+#[tokio::test]
+async fn holds_renewed_together_outlive_their_leases_although_one_key_has_left_the_open_slot() {
+    let clustered = Clustered::steady().await;
+    for guard in renewed_together(&clustered, false).await {
+        assert_eq!(guard.state(), HoldState::Held);
+    }
+}
+
+#[tokio::test]
+async fn a_hold_is_renewed_beside_one_whose_keys_are_on_two_servers() {
+    let clustered = Clustered::steady().await;
+    let [guard, _] = renewed_together(&clustered, true).await;
+    assert_eq!(guard.state(), HoldState::Held);
+}
+
 // A hold in parts has two keys: they count where both are present.
 #[tokio::test]
 async fn reads_and_permits_outlive_their_leases_in_an_open_slot_where_their_keys_are_together() {

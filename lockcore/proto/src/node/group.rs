@@ -162,7 +162,11 @@ struct Open {
 /// Returns true if the error of a whole script call may be the fault of a single request in it.
 /// Then the driver sends each request again separately.
 pub fn is_of_one(error: &StoreError) -> bool {
-    matches!(error.kind, LockErrorKind::Denied | LockErrorKind::WrongType | LockErrorKind::Protocol)
+    error.lacks_keys
+        || matches!(
+            error.kind,
+            LockErrorKind::Denied | LockErrorKind::WrongType | LockErrorKind::Protocol
+        )
 }
 
 #[cfg(test)]

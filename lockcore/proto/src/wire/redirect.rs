@@ -78,6 +78,17 @@ impl Redirect {
             _ => return None,
         })
     }
+
+    /// Returns true if the server has not all keys of the command, because the slot is migrating.
+    pub fn lacks_keys(&self) -> bool {
+        matches!(self, Self::Ask(_) | Self::Moving)
+    }
+}
+
+/// Returns true if a Cluster server has stopped a script at a key that was absent, because the slot
+/// is migrating. The script may have written other keys before.
+pub fn is_stopped(error: &StoreError) -> bool {
+    error.may_have_run && error.detail.contains("non local key")
 }
 
 /// What to do with a refused command.
@@ -176,6 +187,16 @@ mod tests {
         assert_eq!(read("CLUSTERDOWN Hash slot not served"), Some(Redirect::Down));
         assert_eq!(read("LOADING it is"), None);
         assert_eq!(read("MOVED"), None);
+    }
+
+    #[test]
+    fn where_keys_are_missing_a_command_for_other_keys_may_succeed() {
+        let lacks = |redirect: Redirect| redirect.lacks_keys();
+        assert!(lacks(Redirect::Moving) && lacks(Redirect::Ask(None)));
+        assert!(!lacks(Redirect::Down) && !lacks(Redirect::Moved(None)));
+        let stopped = "ERR Script attempted to access a non local key in a cluster node script: f";
+        assert!(is_stopped(&StoreError::ambiguous(stopped)));
+        assert!(!is_stopped(&StoreError::ambiguous("timed out")));
     }
 
     #[test]

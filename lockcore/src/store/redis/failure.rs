@@ -29,7 +29,7 @@ fn kind(of: ClientErrorKind) -> LockErrorKind {
 /// Returns the store error for a client error.
 pub(crate) fn of_client(error: ClientError) -> StoreError {
     let ClientError { kind: of, detail, may_have_run } = error;
-    StoreError { kind: kind(of), detail, may_have_run }
+    StoreError { may_have_run, ..StoreError::refused(kind(of), detail) }
 }
 
 impl From<ClientError> for LockError {

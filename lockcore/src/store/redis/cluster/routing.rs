@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proto::StoreError;
-use proto::wire::redirect::{Place, Redirect, Route, Step};
+use proto::wire::redirect::{Place, Redirect, Route, Step, is_stopped};
 use tokio::time::Instant;
 
 use super::slots::Shard;
@@ -60,9 +60,12 @@ impl Shared {
                     // The primary may have been replaced.
                     self.outdated.notify_one();
                 }
-                return Err(error);
+                return Err(noted(error));
             };
-            let given_up = unavailable(format!("slot {slot} at {}: {}", shard.place, error.detail));
+            let given_up = StoreError {
+                lacks_keys: redirect.lacks_keys(),
+                ..unavailable(format!("slot {slot} at {}: {}", shard.place, error.detail))
+            };
             let is_elsewhere = matches!(redirect, Redirect::Moved(_));
             if let Redirect::Down = redirect {
                 shard.note_cut_off(true);
@@ -76,7 +79,7 @@ impl Shared {
                         match send(&target, true).await {
                             Ok(answer) => return Ok((target, answer)),
                             Err(error) if Redirect::read(&error, &place.host).is_some() => {}
-                            Err(error) => return Err(error),
+                            Err(error) => return Err(noted(error)),
                         }
                     }
                 }
@@ -111,4 +114,9 @@ impl Shared {
         }
         true
     }
+}
+
+/// Records in the error of a script whether a server has stopped it at a missing key.
+fn noted(error: StoreError) -> StoreError {
+    StoreError { lacks_keys: is_stopped(&error), ..error }
 }
