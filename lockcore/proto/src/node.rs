@@ -696,6 +696,7 @@ impl<P: Mirror> Core<P> {
         for lane in 0..self.table.lanes().len() as u16 {
             let is_parked = !self.table.lane(lane).parked.is_empty();
             let traffic = self.table.traffic(lane);
+            traffic.retry_from = 0;
             if !is_up {
                 // Nothing is sent until both connections are back.
                 traffic.retry_at = None;

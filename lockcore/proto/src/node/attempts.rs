@@ -101,12 +101,13 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Retries the attempts in a lane (for a server) whose last acquire failed, in the order in
-    /// which they began, as long as there is room for more in flight. Handles at most `budget`
-    /// attempts. Returns the remaining budget.
+    /// which they began, as long as there is room for more in flight. In a round each attempt is
+    /// retried at most once, and a pause follows. Handles at most `budget` attempts. Returns the
+    /// remaining budget.
     pub(super) fn retry_parked(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_repeat(self.table.lane(lane)) > 0
-            && let Some(number) = self.table.lane(lane).parked.first().copied()
+            && let Some(number) = self.table.lane(lane).next_parked()
         {
             // Without a subscription the attempt would back off again at once, so retries wait
             // until the connection is back.
@@ -114,13 +115,17 @@ impl<P: Mirror> Core<P> {
                 self.table.traffic(lane).retry_at = None;
                 return budget;
             }
+            self.table.traffic(lane).retry_from = number + 1;
             self.acquire_in_background(number);
             budget -= 1;
         }
-        if self.table.lane(lane).parked.is_empty() {
+        let now = self.now;
+        if self.table.lane(lane).next_parked().is_none() {
+            let is_parked = !self.table.lane(lane).parked.is_empty();
             let traffic = self.table.traffic(lane);
-            traffic.retry_at = None;
+            traffic.retry_from = 0;
             traffic.pause = (traffic.pause * 2).min(LAST_RETRY);
+            traffic.retry_at = is_parked.then_some(now + traffic.pause);
         }
         budget
     }

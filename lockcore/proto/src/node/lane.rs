@@ -62,6 +62,8 @@ pub(super) struct Traffic {
     /// When the attempts whose last acquire failed are retried; `None` if there are none, or no
     /// connection.
     pub(super) retry_at: Option<Moment>,
+    /// The lowest member id that the present round of retries has not reached; 0 before a round.
+    pub(super) retry_from: u64,
     pub(super) pause: Duration,
     /// Releases that the server may not know, because it took over shortly after them. Their
     /// members are removed there once more.
@@ -79,6 +81,7 @@ impl Default for Traffic {
             last_success: Moment::default(),
             is_silent: false,
             retry_at: None,
+            retry_from: 0,
             pause: FIRST_RETRY,
             again: VecDeque::new(),
         }
@@ -94,6 +97,11 @@ impl Traffic {
 }
 
 impl Lane {
+    /// Returns the next attempt to retry in this round; `None` at its end.
+    pub(super) fn next_parked(&self) -> Option<u64> {
+        self.parked.range(self.traffic.retry_from..).next().copied()
+    }
+
     /// Updates the sets of due work in this lane, after the index keys of an entry have changed.
     #[inline]
     pub(super) fn reorder(&mut self, number: u64, before: &IndexKeys, after: &IndexKeys) {

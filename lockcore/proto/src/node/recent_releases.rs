@@ -127,6 +127,7 @@ impl<P: Mirror> Core<P> {
             let is_parked = !self.table.lane(lane).parked.is_empty();
             let traffic = self.table.traffic(lane);
             traffic.retry_at = traffic.retry_at.or(Some(now).filter(|_| is_up && is_parked));
+            traffic.retry_from = 0;
         }
         for release in std::mem::take(&mut self.recent_releases.last) {
             let slot = usize::from(release.lock.slot());

@@ -289,6 +289,40 @@ fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_serv
     assert!(again.iter().any(|request| request.lock.as_str() == dead_lock), "{again:?}");
 }
 
+/// Begins `count` attempts, and refuses each request up to this time. Returns for each attempt when
+/// its acquire was sent by a tick.
+fn refused_until(core: &mut Core<()>, count: usize, end: u64) -> Vec<Vec<u64>> {
+    let dead = StoreError::refused(LockErrorKind::Unavailable, "refused");
+    let begun = begun(core, count);
+    let mut asked = vec![Vec::new(); count];
+    for request in begun.iter().filter_map(|(_, request)| request.as_ref()) {
+        core.event(at(0)).unanswered(request, &dead);
+    }
+    for now in (0..end).step_by(10) {
+        for request in ticked(core, at(now)) {
+            let attempt = attempts_of(core, &request)[0];
+            let place = begun.iter().position(|(begun, _)| *begun == attempt).expect("begun");
+            asked[place].push(now);
+            core.event(at(now)).unanswered(&request, &dead);
+        }
+    }
+    asked
+}
+
+// Only a part of them fits into the window of requests in flight.
+#[test]
+fn many_parked_attempts_are_asked_for_as_rarely_as_a_single_one() {
+    for (place, asked) in refused_until(&mut core(), 200, 20_000).iter().enumerate() {
+        assert!((8..=16).contains(&asked.len()), "{place} of 200: {asked:?}");
+    }
+}
+
+#[test]
+fn an_attempt_behind_many_that_stay_parked_is_asked_for_in_the_same_round() {
+    let asked = refused_until(&mut core(), 101, 300);
+    assert!(asked[100].last().is_some_and(|last| *last >= 100), "{asked:?}");
+}
+
 /// Loses an attempt's queue position again and again, up to the last round but one.
 fn lose_positions(core: &mut Core<()>, attempt: u64) {
     while let Some(number) = core.current(attempt).filter(|number| number & ROUNDS != ROUNDS - 1) {
