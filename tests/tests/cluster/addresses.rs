@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lock_tests::{Clustered, CommandStats, Front, RedisOptions, eventually};
-use lockcore::Locks;
+use lock_tests::{Clustered, CommandStats, Front, RedisOptions, eventually, lock_key};
+use lockcore::{LockOptions, Locks};
 use redis::cmd;
 
-use crate::common::{LONG, SOON, connect, held, release, soon};
+use crate::common::{LONG, SOON, connect, held, release, slot, soon};
 
 /// When a silent primary is considered dead.
 const SILENT: Duration = Duration::from_secs(2);
@@ -65,6 +65,23 @@ async fn a_connected_primary_that_announces_another_address_is_not_opened_again(
     let shown = locks.status().servers;
     assert_eq!(shown.len(), 3, "{shown:?}");
     release(held(&locks, &clustered.key_of(0, 0)).await).await;
+}
+
+#[tokio::test]
+async fn a_hold_in_an_open_slot_is_followed_to_a_connected_primary_with_a_new_address() {
+    const LEASE: Duration = Duration::from_secs(3);
+    let mut clustered = Clustered::steady().await;
+    let options = Locks::builder().defaults(LockOptions::new().lease(LEASE));
+    let locks = soon("a connection", options.connect(clustered.url())).await.expect("accepted");
+    let front = Front::start(clustered.server(0).address()).await;
+    announce(&clustered, [(0, &front)]).await;
+    several_refreshes(&clustered).await;
+    let key = clustered.key_of(1, 0);
+    let guard = held(&locks, &key).await;
+    clustered.open_slot(slot(&key), 1, 0).await;
+    clustered.move_key(&lock_key(&key), 1, 0).await;
+    let lost = tokio::time::timeout(2 * LEASE, guard.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
 }
 
 #[tokio::test]

@@ -136,12 +136,14 @@ impl Shared {
         Ok(None)
     }
 
-    /// Assigns the primary's slots to this shard. Adds the shard first, unless it is already open.
+    /// Assigns the primary's slots to this shard, and records the primary's addresses. Adds the
+    /// shard first, unless it is already open.
     pub(super) fn take_in(&self, shard: &Arc<Shard>, primary: &Primary) {
         let mut slots = self.slots();
         if !slots.open().any(|open| Arc::ptr_eq(open, shard)) {
             slots.add(shard);
         }
+        shard.note_addresses(primary);
         let mut has_moved = false;
         for slot in primary.slots.iter().cloned().flatten() {
             has_moved |= slots.give(slot, shard);

@@ -1,8 +1,6 @@
 //! Maps Redis Cluster slots to shards. A *shard* is a node's connections to a primary.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use client::topology::{Address, Primary};
@@ -20,14 +18,40 @@ use crate::store::redis::server_time::ServerTime;
 /// The longest silence of a server with pending requests. A server that is silent for longer counts
 /// as frozen.
 const SILENT: Duration = Duration::from_millis(500);
+/// How long a server counts as cut off after its answer that the Cluster is down. Without requests,
+/// no later answer would end this.
+const CUT_OFF: Duration = Duration::from_secs(10);
+
+/// When a server last answered that the Cluster is down. The other servers may then have elected
+/// another primary.
+#[derive(Default)]
+struct CutOff(Mutex<Option<Instant>>);
+
+impl CutOff {
+    /// Records whether the server's last answer was that the Cluster is down.
+    fn note(&self, is_cut_off: bool) {
+        *locked(&self.0) = is_cut_off.then(Instant::now);
+    }
+
+    /// Returns true if the server counts as cut off.
+    fn is_recent(&self) -> bool {
+        locked(&self.0).is_some_and(|since| since.elapsed() < CUT_OFF)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A node's connections to a Cluster primary, and the primary's addresses.
 pub(super) struct Shard {
     /// The server's node id within the Cluster.
     pub(super) id: String,
+    /// The address that the connections lead to.
     pub(super) place: Place,
-    /// The server's address in redirects, which may differ from `place`, for example with TLS.
-    redirects: Place,
+    /// The primary's addresses as last reported. A redirect may name either: they differ for
+    /// example with TLS.
+    reported: Mutex<[Place; 2]>,
     pub(super) store: RedisStore,
     pub(super) server_time: Arc<ServerTime>,
     pub(super) commands: watch::Receiver<Link>,
@@ -35,27 +59,23 @@ pub(super) struct Shard {
     /// True if the server had slots when this shard was opened. Without slots there is no key with
     /// which to check the user's rights, so no optional command may be sent.
     pub(super) had_slots: bool,
-    /// True if the server's last answer was that the Cluster is down. The other servers may then
-    /// have elected another primary.
-    is_cut_off: AtomicBool,
+    cut_off: CutOff,
 }
 
 impl Shard {
     pub(super) fn new(primary: &Primary, store: RedisStore, server_time: Arc<ServerTime>) -> Self {
-        let Primary { id, place, redirects, .. } = primary.clone();
-        let [place, redirects] =
-            [place, redirects].map(|Address { host, port }| Place { host, port });
+        let reported = reported(primary);
         let (commands, subscription) = (store.commands(), store.subscription());
         Self {
-            id,
-            place,
-            redirects,
+            id: primary.id.clone(),
+            place: reported[0].clone(),
+            reported: Mutex::new(reported),
             store,
             server_time,
             commands,
             subscription,
             had_slots: !primary.slots.is_empty(),
-            is_cut_off: AtomicBool::new(false),
+            cut_off: CutOff::default(),
         }
     }
 
@@ -81,19 +101,22 @@ impl Shard {
         let is_up = self.commands.borrow().is_up();
         let link = &self.store.server.link;
         let is_silent = link.unanswered() > Some(0) && link.silent_for() > SILENT;
-        is_up && !is_silent && !self.is_cut_off.load(Relaxed)
+        is_up && !is_silent && !self.cut_off.is_recent()
     }
 
     /// Records whether the server's last answer was that the Cluster is down.
     pub(super) fn note_cut_off(&self, is_cut_off: bool) {
-        if self.is_cut_off.load(Relaxed) != is_cut_off {
-            self.is_cut_off.store(is_cut_off, Relaxed);
-        }
+        self.cut_off.note(is_cut_off);
+    }
+
+    /// Records the primary's addresses, which may change although the connections stay.
+    pub(super) fn note_addresses(&self, primary: &Primary) {
+        *locked(&self.reported) = reported(primary);
     }
 
     /// Returns true if a redirect to this address means this shard.
     pub(super) fn is_at(&self, place: &Place) -> bool {
-        [&self.place, &self.redirects].contains(&place)
+        locked(&self.reported).contains(place)
     }
 
     /// Returns an error if the command connection is down, or if `hears` is true and the
@@ -107,6 +130,12 @@ impl Shard {
         let of_messages = || down(&self.subscription, "subscription: ").filter(|_| hears);
         down(&self.commands, "").or_else(of_messages).map_or(Ok(()), Err)
     }
+}
+
+/// Returns the primary's address for connections, and its address in redirects.
+fn reported(primary: &Primary) -> [Place; 2] {
+    let Primary { place, redirects, .. } = primary.clone();
+    [place, redirects].map(|Address { host, port }| Place { host, port })
 }
 
 /// All open shards in a Cluster, and the shard that serves each slot.
@@ -254,4 +283,24 @@ impl Slots {
 
 fn serves(owners: &[Option<Arc<Shard>>], shard: &Arc<Shard>) -> bool {
     owners.iter().flatten().any(|owner| Arc::ptr_eq(owner, shard))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Otherwise a process without requests would query the topology several times a second, for
+    // ever.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_without_requests_counts_as_cut_off_for_a_bounded_time() {
+        let cut_off = CutOff::default();
+        cut_off.note(true);
+        tokio::time::advance(CUT_OFF / 2).await;
+        assert!(cut_off.is_recent(), "others may be elected");
+        tokio::time::advance(CUT_OFF).await;
+        assert!(!cut_off.is_recent());
+        cut_off.note(true);
+        cut_off.note(false);
+        assert!(!cut_off.is_recent(), "it has answered");
+    }
 }
