@@ -320,7 +320,7 @@ fn many_parked_attempts_are_asked_for_as_rarely_as_a_single_one() {
 #[test]
 fn an_attempt_behind_many_that_stay_parked_is_asked_for_in_the_same_round() {
     let asked = refused_until(&mut core(), 101, 300);
-    assert!(asked[100].last().is_some_and(|last| *last >= 100), "{asked:?}");
+    assert!(asked[100].len() > 1, "only as the first acquire: {asked:?}");
 }
 
 /// Loses an attempt's queue position again and again, up to the last round but one.
