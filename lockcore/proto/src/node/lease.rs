@@ -80,6 +80,9 @@ impl Lease {
         let deadline = certain_until(anchor, left);
         let rest = deadline.since(now);
         let is_full = left >= options.lease - options.lease / 10;
+        // A claim is nearly a full lease if the lease is hardly longer than the shortest claim.
+        let claim = claim_ms(options.lease_ms());
+        let is_claim = claim < options.lease_ms() && left <= Duration::from_millis(claim);
         let renew_at = match options.renewal {
             // A full lease is renewed after a third, or after half of the remaining time if that is
             // sooner.
@@ -89,7 +92,7 @@ impl Lease {
             Renewal::Watchdog => Some(now + rest / 8),
             // The lock was handed off with a claim, so a single renewal extends the claim to the
             // full lease.
-            Renewal::Fixed if !is_full => Some(now),
+            Renewal::Fixed if !is_full || is_claim => Some(now),
             Renewal::Fixed => None,
         };
         let last = options.max_hold.map(|max_hold| now + max_hold);
@@ -202,6 +205,18 @@ mod tests {
         assert_eq!(claim.renew_at, Some(START));
         claim.extend(&options, START, ms(30_000), 0);
         assert_eq!((claim.renew_at, claim.until()), (None, START + ms(29_700)));
+    }
+
+    // From 2 s to 2.22 s, the claim of 2 s is more than nine tenths of the lease.
+    #[test]
+    fn a_fixed_lease_that_is_little_longer_than_its_claim_is_renewed_unless_it_came_whole() {
+        let fixed = |lease| Terms { lease: ms(lease), renewal: Renewal::Fixed, ..Terms::default() };
+        let renew_at =
+            |lease, left| Lease::granted(&fixed(lease), token(), START, START, ms(left)).renew_at;
+        assert_eq!(renew_at(2_200, 2_000), Some(START));
+        assert_eq!(renew_at(2_200, 1_990), Some(START), "reported a little later");
+        assert_eq!(renew_at(2_200, 2_200), None);
+        assert_eq!(renew_at(2_000, 2_000), None, "the claim is the lease");
     }
 
     #[test]
