@@ -11,7 +11,8 @@ pub enum LockErrorKind {
     InvalidKey,
     /// An option is out of range. No request was sent.
     InvalidOption,
-    /// The lock was not acquired within the caller's `wait`.
+    /// The lock was not acquired within the caller's `wait`. Or, for an attempt that does not wait,
+    /// the server responded, but not to this attempt within the `request_timeout`.
     Timeout,
     /// Too many requests wait. The lock's queue has reached `queue_limit`, or all queues of this
     /// `Locks` together have reached `max_waiting`. An attempt that does not wait also gets this
@@ -29,7 +30,7 @@ pub enum LockErrorKind {
     ///
     /// If the caller's wait ends first, the error is the same while the connection is down, even
     /// for a queued request, and after a failed try. While the connection is open and the server
-    /// silent, it is a [`Timeout`](Self::Timeout).
+    /// silent or slow, it is a [`Timeout`](Self::Timeout).
     ///
     /// This is also the error in these cases:
     ///

@@ -397,6 +397,17 @@ impl<P: Mirror> Core<P> {
         }
     }
 
+    /// Returns true if the store has responded to some request since an attempt began. The attempt
+    /// then ends without an outcome because the store is slow, and not because it is away.
+    pub fn is_answered(&self, attempt: u64) -> bool {
+        let entry = self.current(attempt).and_then(|number| self.table.get(number));
+        entry.is_some_and(|entry| self.is_answering(entry))
+    }
+
+    fn is_answering(&self, entry: &Entry<P>) -> bool {
+        self.table.lane(entry.lane).traffic.last_success > entry.started
+    }
+
     /// Takes the outcome of an attempt, by the number that [`begin`](Self::begin) returned. If the
     /// lock was granted, the caller must release it from now on.
     pub fn take(&mut self, attempt: u64) -> Outcome {
@@ -452,8 +463,7 @@ impl<P: Mirror> Core<P> {
             // The server has responded to other requests since. So this acquire was never sent only
             // because too many requests were in flight.
             State::Unsent
-                if entry.mode == Mode::Try
-                    && self.table.lane(entry.lane).traffic.last_success > entry.started =>
+                if entry.mode == Mode::Try && !entry.is_fenced && self.is_answering(entry) =>
             {
                 Some(StoreError::refused(LockErrorKind::QueueFull, TOO_MANY_AT_ONCE))
             }
@@ -638,7 +648,8 @@ impl<P: Mirror> Core<P> {
     pub fn heard(&mut self, event: Event) {
         match event {
             Event::Granted { token, grants } => {
-                // A member that is not in the table has left, and its leave hands off the lock.
+                // A member that is not in the table has left, and its leave hands off the lock. If
+                // the server did not acknowledge the leave, it is repeated: see `leave_failed`.
                 for (number, left_ms) in grants {
                     self.granted(number, token, left_ms, GrantSource::Message);
                 }

@@ -127,9 +127,10 @@ impl fmt::Debug for Acquire {
 /// the same methods of [`LockRequest`](crate::LockRequest).
 ///
 /// # Errors
-/// Every [`LockErrorKind`] but `Timeout` and `Lost`, within the request timeout.
-/// [`QueueFull`](LockErrorKind::QueueFull) if this `Locks` had too many other requests to send and
-/// did not send this request in time.
+/// Every [`LockErrorKind`] but `Lost`, within the request timeout.
+/// [`Timeout`](LockErrorKind::Timeout) if the server is slow: it responded, but not to this request
+/// in time. [`QueueFull`](LockErrorKind::QueueFull) if this `Locks` had too many other requests to
+/// send and did not send this request in time.
 ///
 /// # Panics
 /// Outside a tokio runtime with timers.

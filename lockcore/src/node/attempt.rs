@@ -22,6 +22,9 @@ use crate::types::error::LockError;
 /// attempt's lease is longer, the attempt continues for the length of the lease instead.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
+/// The text of the error if a server responds, but too slowly for an attempt that does not wait.
+const SLOW: &str = "the server responds, but not within the request timeout";
+
 /// An attempt's result. `Ok(None)` means that the lock is busy and the attempt does not wait.
 pub(crate) type AttemptResult = Result<Option<NodeGuard>, LockError>;
 
@@ -381,15 +384,20 @@ impl RunningAttempt {
             node.with(|core| {
                 let outcome = core.take(self.attempt);
                 let waits = matches!(outcome, Outcome::Waits);
-                (outcome, waits.then(|| core.cancel(self.attempt)).flatten())
+                let is_answered = core.is_answered(self.attempt);
+                (outcome, is_answered, waits.then(|| core.cancel(self.attempt)).flatten())
             })
         };
-        let (outcome, unanswered) = foreign::in_span(&self.span, take);
+        let (outcome, is_answered, unanswered) = foreign::in_span(&self.span, take);
         if let Some(outcome) = self.outcome(node, outcome) {
             return outcome;
         }
         let error = match (unanswered, end, self.limit) {
             (Some(error), ..) | (None, End::Store(Some(error)), _) => node.error(error),
+            // The server is slow and not away, so nobody may continue without the lock.
+            (None, End::Limit, Limit::Once(_)) if is_answered => {
+                LockError::with_detail(LockErrorKind::Timeout, SLOW)
+            }
             (None, End::Store(None), _) | (None, End::Limit, Limit::Once(_)) => {
                 LockError::with_detail(LockErrorKind::Unavailable, "no reply in time")
             }

@@ -17,6 +17,7 @@ mod fenced;
 mod foreign;
 mod overtaken;
 mod sets;
+mod slow;
 mod unanswered;
 mod unheard;
 

@@ -118,6 +118,20 @@ fn an_attempt_that_gives_up_behind_a_fence_is_never_sent() {
 }
 
 #[test]
+fn a_try_that_ends_behind_a_fence_does_not_say_that_too_many_are_under_way() {
+    let mut core = fast_core();
+    begun(&mut core, at(0), "a");
+    let tried = Request { mode: Mode::Try, ..wish("a") };
+    let (behind, request) = core.event(at(1)).begin(tried, ()).expect("it is open");
+    assert_eq!(request, None);
+    let (_, other) = begun(&mut core, at(1), "b");
+    assert!(!core.is_answered(behind));
+    core.event(at(2)).replied(&other.expect("it is alone"), &not_served(false));
+    assert!(core.is_answered(behind), "the server is slow");
+    assert_eq!(core.event(at(3)).cancel(behind), None);
+}
+
+#[test]
 fn an_attempt_that_gave_up_and_is_not_served_is_over_unless_it_may_hold() {
     for may_hold in [false, true] {
         let mut core = fast_core();
