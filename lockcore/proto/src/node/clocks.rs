@@ -3,7 +3,8 @@
 //! Leases expire by the server's clock, but the node counts them by its own. If the node's clock
 //! stopped unnoticed, as while a virtual machine is paused, or if the server's clock was set
 //! forward, leases expire earlier than the node assumes. The node notices this because more time
-//! has passed on the server than here since the last response. It then only renews the holds: a
+//! has passed on the server than here since the last response that stated the server's time. Short
+//! responses do not, but the response to each renewal does. The node then only renews the holds: a
 //! changed clock takes no hold away.
 //!
 //! The servers of a Redis Cluster have separate clocks, so a response is compared with the last

@@ -65,7 +65,7 @@ async fn a_batch_that_ended_while_the_machine_was_suspended_is_not_passed_on() {
 }
 
 // A guard cannot detect that the server's clock was set forward, nor that the machine's clock stood
-// still; the next reply shows it.
+// still; the next reply that states the server's time shows it.
 #[tokio::test(start_paused = true)]
 async fn holds_outlast_a_server_s_clock_that_is_set_forward_again_and_again_by_less_than_a_lease() {
     let store = MemoryStore::new();
