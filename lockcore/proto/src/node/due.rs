@@ -21,7 +21,8 @@ pub(super) enum DueWork {
     /// Holds whose renewals are due are renewed.
     Renewal,
     /// Members that were released shortly before another server took over are removed there as
-    /// well, because that server may not know of the release.
+    /// well, because that server may not know of the release. Members whose leaves failed for long
+    /// leave again.
     LeaveAgain,
     /// Due releases are sent, and leaves, the requests that take members out of the queue.
     GiveBack,

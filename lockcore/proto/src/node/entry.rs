@@ -14,8 +14,8 @@ use crate::token::FencingToken;
 use crate::{Mode, Released};
 
 /// Minimum time for which the node repeats a leave, the request that removes a member, if the
-/// server does not acknowledge it; a longer lease extends this time. By then, the server has
-/// removed the member by itself.
+/// server does not acknowledge it; a longer lease extends this time. By then, a hold has expired. A
+/// queued member may still wait there, and leaves again when the server responds.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
 /// Milliseconds until a failed leave, the request that removes a member, is first repeated. The
 /// pause doubles with each further failure.
@@ -94,9 +94,8 @@ pub(super) enum State {
     /// `None`.
     Releasing { due: Option<Moment> },
     /// The member was given up. Leaves, requests that remove it from the server, are sent until one
-    /// is acknowledged, or until the server has removed the member by itself, at `give_up`. The
-    /// next leave is sent at `due`, or is in flight if `due` is `None`; if it fails, it is repeated
-    /// after `pause_ms`.
+    /// is acknowledged, or until one fails after `give_up`. The next leave is sent at `due`, or is
+    /// in flight if `due` is `None`; if it fails, it is repeated after `pause_ms`.
     Leaving { due: Option<Moment>, pause_ms: u32, give_up: Moment },
     /// The hold is lost, but its guard still exists.
     Lost { since: Moment },
@@ -183,8 +182,8 @@ pub(super) struct Entry<P> {
     /// alone here: a server that took over had the member in the queue, and granted it the lock in
     /// a batch. They must keep the hold when this member releases it.
     pub(super) shares_with: Box<[u64]>,
-    /// True if the member was released before, and is only removed a second time, because another
-    /// server has taken over and may not know of the release.
+    /// True if the member was released before, and is only removed a second time, because a server
+    /// that has taken over, or did not acknowledge the release, may not know of it.
     pub(super) leaves_again: bool,
     /// True if a fast acquire (without a script) may have made the member the holder, although it
     /// reported no grant. The script that follows shows whether it did.

@@ -65,8 +65,8 @@ pub(super) struct Traffic {
     /// The lowest member id that the present round of retries has not reached; 0 before a round.
     pub(super) retry_from: u64,
     pub(super) pause: Duration,
-    /// Releases that the server may not know, because it took over shortly after them. Their
-    /// members are removed there once more.
+    /// Releases that the server may not know, because it took over shortly after them, or did not
+    /// acknowledge them. Their members are removed there once more.
     pub(super) again: VecDeque<RecentRelease>,
 }
 

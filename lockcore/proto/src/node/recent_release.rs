@@ -10,7 +10,8 @@ use crate::node::moment::Moment;
 /// good (`min-replicas-max-lag`).
 const LAG: Duration = Duration::from_secs(10);
 
-/// A member that the server has removed, and the time when this node learned of it.
+/// A member that the server has removed, and the time when this node learned of it. Or a member
+/// that this node gave up at that time, because the server did not acknowledge its leaves.
 #[derive(Debug, Clone)]
 pub(super) struct RecentRelease {
     pub(super) number: u64,

@@ -10,6 +10,9 @@
 //! process would use the grant. So each member released during a possible replica lag leaves once
 //! more there. It does so only once: if yet another server takes over right then, the hold ends
 //! with its lease, and the queue position with a claim.
+//!
+//! A member that was given up in an outage, because the server acknowledged none of its leaves,
+//! leaves once more, too.
 
 use std::collections::VecDeque;
 
@@ -109,7 +112,7 @@ impl<P: Mirror> Core<P> {
     pub fn moved(&mut self) {
         let last_success = self.last_success;
         for release in std::mem::take(&mut self.recent_releases.last) {
-            self.leave_later(release, last_success);
+            self.leave_if_unreplicated(release, last_success);
         }
     }
 
@@ -120,8 +123,7 @@ impl<P: Mirror> Core<P> {
         let before = self.table.set_lanes(lanes);
         for lane in 0..self.table.lanes().len() as u16 {
             for release in std::mem::take(&mut self.table.traffic(lane).again) {
-                let lane = self.table.lane_of(&release.lock);
-                self.table.traffic(lane).again.push_back(release);
+                self.leave_later(release);
             }
             let (is_up, now) = (self.is_up(), self.now);
             let is_parked = !self.table.lane(lane).parked.is_empty();
@@ -136,25 +138,35 @@ impl<P: Mirror> Core<P> {
                 self.recent_releases.last.push_back(release);
             } else {
                 let last_success = self.table.lane(was_in).traffic.last_success;
-                self.leave_later(release, last_success);
+                self.leave_if_unreplicated(release, last_success);
             }
         }
     }
 
-    /// Schedules a released member to leave once more, unless all replicas have had time to
-    /// receive the release before `last_success`, when the previous server last responded. It may
-    /// have been away for long since then.
-    fn leave_later(&mut self, release: RecentRelease, last_success: Moment) {
+    /// Schedules a released member to leave once more, unless all replicas have had time to receive
+    /// the release before `last_success`, when the previous server last responded. It may have been
+    /// away for long since then.
+    fn leave_if_unreplicated(&mut self, release: RecentRelease, last_success: Moment) {
         if release.may_be_unreplicated(last_success) {
-            let lane = self.table.lane_of(&release.lock);
-            self.table.traffic(lane).again.push_back(release);
+            self.leave_later(release);
         }
     }
 
+    /// Schedules one more leave for a member that the server may still have.
+    pub(super) fn leave_later(&mut self, release: RecentRelease) {
+        let lane = self.table.lane_of(&release.lock);
+        let again = &mut self.table.traffic(lane).again;
+        if again.len() == REMEMBERED {
+            again.pop_front();
+        }
+        again.push_back(release);
+    }
+
     /// Sends leaves for members that were released before, because the server in this lane has
-    /// taken over and may not know their releases. Leaves that are due go first. Only a few are
-    /// sent at a time, and none while as many leaves pause after a failure: the server may refuse
-    /// all of them. Handles at most `budget` members. Returns the remaining budget.
+    /// taken over and may not know their releases, or did not acknowledge their leaves. Leaves that
+    /// are due go first. Only a few are sent at a time, and none while as many leaves pause after a
+    /// failure: the server may refuse all of them. Handles at most `budget` members. Returns the
+    /// remaining budget.
     pub(super) fn leave_again(&mut self, lane: u16, mut budget: usize) -> usize {
         if !self.may_leave_again(self.table.lane(lane)) {
             return budget;

@@ -11,6 +11,7 @@ use crate::node::GivenBack;
 use crate::node::effect::{Effect, Note, StoreRequest};
 use crate::node::entry::{Entry, Mirror, State};
 use crate::node::moment::Moment;
+use crate::node::recent_release::RecentRelease;
 use crate::{Command, Leaving};
 
 impl<P: Mirror> Core<P> {
@@ -136,7 +137,8 @@ impl<P: Mirror> Core<P> {
 
     /// Handles a failed release or leave: schedules a leave as the next try, or gives up after the
     /// last try. Repeating is harmless: the first request to run removes the member, and later ones
-    /// find nothing.
+    /// find nothing. After an outage, a member that was given up leaves again, because it may still
+    /// be queued: the node's other waiters keep it alive there, and its turn would delay them.
     pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
@@ -157,7 +159,18 @@ impl<P: Mirror> Core<P> {
         });
         if is_last == Some(true) {
             self.forget_batch(number);
-            self.table.change(number, |entry| entry.state = State::Over);
+            let leaves_again = self.table.change(number, |entry| {
+                entry.state = State::Over;
+                entry.leaves_again
+            });
+            if error.kind == LockErrorKind::Unavailable {
+                let (lock, member) = (lock.clone(), member.clone());
+                let is_for_all = false;
+                self.leave_later(RecentRelease { number, heard: now, is_for_all, lock, member });
+                if leaves_again == Some(true) {
+                    return; // reported before
+                }
+            }
             self.table.count_failed();
             let lock = lock.clone();
             self.push(Effect::Observe(Note::LeaveFailed { lock, error: error.clone() }));

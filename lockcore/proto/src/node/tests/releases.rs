@@ -82,6 +82,88 @@ fn a_leave_is_repeated_whatever_the_error_until_the_server_has_expired_it() {
     assert_eq!(core.counts().failed, 1);
 }
 
+/// Cancels a waiter while there is no connection, until the core gives its leave up. Returns the
+/// member, and the time.
+fn given_up(core: &mut Core<()>, lock: &str, error: &StoreError) -> (Member, Moment) {
+    let (attempt, member) = queued(core, at(0), lock);
+    core.event(at(1)).linked(Link::down("away"), Link::down("away"));
+    core.event(at(1)).cancel(attempt);
+    let mut now = at(1);
+    while core.counts().given_back > 0 {
+        for request in ticked(core, now) {
+            core.event(now).unanswered(&request, error);
+        }
+        now = core.next().unwrap_or(now);
+    }
+    assert_eq!(core.counts().failed, 1);
+    (member, now)
+}
+
+/// Returns the members that leave by these requests.
+fn leaving(requests: &[StoreRequest]) -> Vec<Member> {
+    let leaving = requests.iter().flat_map(|request| match &request.command {
+        Command::Leave { leaving } => leaving.iter().map(|leaving| leaving.member.clone()),
+        other => panic!("{other:?} is no leave"),
+    });
+    leaving.collect()
+}
+
+// Otherwise the node's touches for later waiters would keep the member alive at the head of the
+// queue, where it would be granted the lock, and nobody would take it.
+#[test]
+fn a_waiter_whose_leave_was_given_up_in_an_outage_leaves_after_it() {
+    let mut core = core();
+    let away = StoreError::ambiguous("away");
+    let (member, now) = given_up(&mut core, "a", &away);
+    assert_eq!(ticked(&mut core, now), [], "nothing is sent without a connection");
+    core.event(now).linked(Link::Up, Link::Up);
+    let requests = ticked(&mut core, now);
+    assert_eq!(leaving(&requests), [member]);
+    let left = reply(vec![Left::Left], Duration::ZERO, None);
+    core.event(now).replied(&requests[0], &Answer::Left(left));
+    assert_eq!(ticked(&mut core, now), [], "once is enough");
+    assert_eq!((core.counts().given_back, core.counts().failed), (0, 1));
+}
+
+#[test]
+fn a_leave_that_was_given_up_follows_its_lock_to_another_server() {
+    let mut core = core();
+    core.event(at(0)).set_lanes(lanes());
+    let (member, now) = given_up(&mut core, &named(0, 0), &StoreError::ambiguous("away"));
+    let now = now + Duration::from_secs(60);
+    core.event(now).set_lanes((0..crate::wire::slot::SLOTS).map(|_| 1).collect());
+    core.event(now).linked(Link::Up, Link::Up);
+    let requests = ticked(&mut core, now);
+    assert_eq!((leaving(&requests), requests[0].lane), (vec![member], 1));
+}
+
+#[test]
+fn a_second_outage_lets_a_given_up_waiter_leave_once_more_and_counts_it_no_second_time() {
+    let mut core = core();
+    let away = StoreError::ambiguous("away");
+    let (member, mut now) = given_up(&mut core, "a", &away);
+    core.event(now).linked(Link::Up, Link::Up);
+    let end = now + 2 * LEASE;
+    while now < end {
+        for request in ticked(&mut core, now) {
+            assert_eq!(leaving(std::slice::from_ref(&request)), [member.clone()]);
+            core.event(now).unanswered(&request, &away);
+        }
+        now = core.next().expect("it is repeated").max(now);
+    }
+    assert_eq!(core.counts().failed, 1);
+}
+
+// The key belongs to another program, for example, so it would be refused forever.
+#[test]
+fn a_leave_that_was_given_up_because_the_server_refused_it_is_not_repeated() {
+    let mut core = core();
+    let refused = StoreError::refused(LockErrorKind::WrongType, "another program");
+    let (_, now) = given_up(&mut core, "a", &refused);
+    core.event(now).linked(Link::Up, Link::Up);
+    assert_eq!(ticked(&mut core, now), []);
+}
+
 #[test]
 fn a_new_connection_ends_the_pause_before_a_leave_is_tried_again() {
     let mut core = core();
