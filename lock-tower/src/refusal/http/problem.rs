@@ -65,9 +65,9 @@ pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
 }
 
 /// Returns the value of `Retry-After`: the hint in seconds, rounded up and at least one, plus a
-/// random part.
+/// random part. The hint is limited, so that the sum does not overflow.
 fn retry_after(hint: Duration) -> u64 {
-    jittered(hint.as_millis().div_ceil(1000).max(1) as u64)
+    jittered(hint.as_millis().div_ceil(1000).clamp(1, u32::MAX.into()) as u64)
 }
 
 /// Returns `wait` plus up to the same amount at random, so that clients refused together do not
@@ -101,6 +101,13 @@ mod tests {
         assert_eq!(seen, [3, 4, 5, 6].into());
         assert!((0..50).all(|_| (1..=2).contains(&after(0))));
         assert!((0..50).all(|_| (1..=2).contains(&after(1))));
+    }
+
+    #[test]
+    fn a_huge_hint_is_no_overflow() {
+        for hint in [Duration::from_secs(u64::MAX), Duration::MAX] {
+            assert!(retry_after(hint) >= u64::from(u32::MAX), "{hint:?}");
+        }
     }
 
     #[test]
