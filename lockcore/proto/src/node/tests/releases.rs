@@ -146,7 +146,7 @@ fn a_second_outage_lets_a_given_up_waiter_leave_once_more_and_counts_it_no_secon
     let end = now + 2 * LEASE;
     while now < end {
         for request in ticked(&mut core, now) {
-            assert_eq!(leaving(std::slice::from_ref(&request)), [member.clone()]);
+            assert_eq!(leaving(std::slice::from_ref(&request)), std::slice::from_ref(&member));
             core.event(now).unanswered(&request, &away);
         }
         now = core.next().expect("it is repeated").max(now);
