@@ -349,8 +349,13 @@ impl<P: Mirror> Entry<P> {
     /// Returns the state of a member that is given up: the first leave, the request that removes it
     /// from the server, is due now.
     pub(super) fn leaving(&self, now: Moment) -> State {
+        self.leaving_at(Some(now), now)
+    }
+
+    /// Returns the same state, with the first leave due at `due`; `None` if it is sent by a caller.
+    pub(super) fn leaving_at(&self, due: Option<Moment>, now: Moment) -> State {
         let give_up = now + self.options.lease.max(GIVE_UP);
-        State::Leaving { due: Some(now), pause_ms: LEAVE_RETRY_MS, give_up }
+        State::Leaving { due, pause_ms: LEAVE_RETRY_MS, give_up }
     }
 
     /// Takes the caller from this entry, together with the mirror that wakes the caller.

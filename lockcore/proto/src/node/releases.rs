@@ -49,11 +49,9 @@ impl<P: Mirror> Core<P> {
         let lock = self.table.change(number, |entry| {
             let is_shared =
                 !entry.shares_with.is_empty() || matches!(entry.state, State::Lost { .. });
-            entry.state = match entry.leaving(now) {
-                State::Leaving { pause_ms, give_up, .. } if is_shared => {
-                    State::Leaving { due, pause_ms, give_up }
-                }
-                _ => State::Releasing { due },
+            entry.state = match is_shared {
+                true => entry.leaving_at(due, now),
+                false => State::Releasing { due },
             };
             is_shared.then(|| entry.lock.clone())
         });
