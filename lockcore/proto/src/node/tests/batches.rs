@@ -1488,31 +1488,24 @@ fn a_hold_that_turns_out_to_be_a_batch_when_it_is_confirmed_serves_all_members()
 }
 
 #[test]
-fn a_confirmation_from_before_a_grant_does_not_end_the_hold() {
-    let (mut world, attempts, holder, confirm) = confirming(1);
-    let not_held = world.serve(HERE, at(1), &confirm.command);
-    world.core.rules.confirm_grants = false;
-    world.hand_over(at(2), &holder);
-    world.hear(at(2));
-    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-    world.core.event(at(2)).dropped(number);
-    let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
-    world.core.event(at(3)).replied(&confirm, &not_held);
-    assert_eq!(world.core.phase(number), Some(Phase::Held));
-}
-
-#[test]
-fn a_confirmation_from_before_a_grant_that_fails_does_not_end_the_hold() {
-    let (mut world, attempts, holder, confirm) = confirming(1);
-    world.core.rules.confirm_grants = false;
-    world.hand_over(at(2), &holder);
-    world.hear(at(2));
-    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-    world.core.event(at(2)).dropped(number);
-    let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
-    world.core.event(at(3)).unanswered(&confirm, &StoreError::ambiguous("cut"));
-    world.run(at(1_100));
-    assert_eq!(world.core.phase(number), Some(Phase::Held));
+fn a_confirmation_from_before_a_grant_does_not_end_the_hold_whatever_its_outcome() {
+    for is_answered in [true, false] {
+        let (mut world, attempts, holder, confirm) = confirming(1);
+        let not_held = world.serve(HERE, at(1), &confirm.command);
+        world.core.rules.confirm_grants = false;
+        world.hand_over(at(2), &holder);
+        world.hear(at(2));
+        let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+        world.core.event(at(2)).dropped(number);
+        let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
+        let events = world.core.event(at(3));
+        match is_answered {
+            true => events.replied(&confirm, &not_held),
+            false => events.unanswered(&confirm, &StoreError::ambiguous("cut")),
+        }
+        world.run(at(1_100));
+        assert_eq!(world.core.phase(number), Some(Phase::Held), "answered: {is_answered}");
+    }
 }
 
 /// Requests take several connections, so an earlier request may get its response later.
