@@ -192,6 +192,18 @@ mod tests {
 
     use super::*;
 
+    /// Waits until the provider's call has ended, although nobody polls for it.
+    async fn until_ended(provider: &Provider<u32>) {
+        let asked = Arc::clone(provider.0.as_ref().expect("set"));
+        tokio::task::spawn_blocking(move || {
+            while asked.state().call.is_some() {
+                std::thread::yield_now();
+            }
+        })
+        .await
+        .expect("it ends");
+    }
+
     /// Creates a provider that returns these results in turn, and an error after them.
     fn of(answers: Vec<fn() -> Provided<u32>>) -> Provider<u32> {
         let calls = AtomicUsize::new(0);
@@ -246,14 +258,7 @@ mod tests {
             assert_eq!(start.elapsed(), LIMIT, "the bound is of the call");
         }
         go.send(()).expect("it waits");
-        let asked = Arc::clone(provider.0.as_ref().expect("set"));
-        tokio::task::spawn_blocking(move || {
-            while asked.state().call.is_some() {
-                std::thread::yield_now();
-            }
-        })
-        .await
-        .expect("it ends");
+        until_ended(&provider).await;
         assert_eq!(calls.load(Ordering::Relaxed), 1);
         // The late result is the last value while the next call hangs.
         assert_eq!(provider.current().await, Ok(Some(7)));
@@ -274,14 +279,7 @@ mod tests {
             });
         let mut first = Box::pin(provider.current());
         assert!((&mut first).now_or_never().is_none());
-        let asked = Arc::clone(provider.0.as_ref().expect("set"));
-        tokio::task::spawn_blocking(move || {
-            while asked.state().call.is_some() {
-                std::thread::yield_now();
-            }
-        })
-        .await
-        .expect("it ends");
+        until_ended(&provider).await;
         let mut second = Box::pin(provider.current());
         assert!((&mut second).now_or_never().is_none(), "the second call hangs");
         let error = first.await.expect_err("there is nothing");
