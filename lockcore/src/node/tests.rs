@@ -11,6 +11,31 @@ use crate::api::locks::Locks;
 use crate::store::Listener;
 use crate::types::error::LockError;
 
+/// The methods of a [`Store`](crate::store::Store) that a stub leaves to the store in its field.
+macro_rules! delegate_to_store {
+    () => {
+        fn ping(&self) -> crate::store::StoreFuture<()> {
+            self.store.ping()
+        }
+
+        fn commands(&self) -> tokio::sync::watch::Receiver<proto::Link> {
+            self.store.commands()
+        }
+
+        fn subscription(&self) -> tokio::sync::watch::Receiver<proto::Link> {
+            self.store.subscription()
+        }
+
+        fn reopen_subscription(&self) {
+            self.store.reopen_subscription();
+        }
+
+        fn close(&self) {
+            self.store.close();
+        }
+    };
+}
+
 mod busy;
 mod clocks;
 mod fenced;

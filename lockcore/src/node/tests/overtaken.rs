@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
+use proto::Command;
 use proto::node::RequestGroup;
-use proto::{Command, Link};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::{Deaf, soon};
 use crate::api::builder::new_node;
 use crate::api::locks::Locks;
 use crate::node::Inbox;
 use crate::store::memory::MemoryStore;
-use crate::store::{Store, StoreFuture, Then};
+use crate::store::{Store, Then};
 
 /// A store that runs the first renewal after the release, and replies to the renewal first.
 #[derive(Clone, Debug)]
@@ -74,25 +74,7 @@ impl Store for Overtaking {
         }
     }
 
-    fn ping(&self) -> StoreFuture<()> {
-        self.store.ping()
-    }
-
-    fn commands(&self) -> watch::Receiver<Link> {
-        self.store.commands()
-    }
-
-    fn subscription(&self) -> watch::Receiver<Link> {
-        self.store.subscription()
-    }
-
-    fn reopen_subscription(&self) {
-        self.store.reopen_subscription();
-    }
-
-    fn close(&self) {
-        self.store.close();
-    }
+    delegate_to_store!();
 }
 
 // The release of a hold must not depend on a poll of the returned future.

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::node::{RequestGroup, Way};
-use proto::{Acquired, Answer, Answers, Link, Reply};
+use proto::{Acquired, Answer, Answers, Reply};
 use smallvec::smallvec;
-use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::soon;
@@ -14,7 +13,7 @@ use crate::api::builder::new_node;
 use crate::api::locks::Locks;
 use crate::node::Inbox;
 use crate::store::memory::MemoryStore;
-use crate::store::{Store, StoreFuture, Then};
+use crate::store::{Store, Then};
 use crate::types::error::LockError;
 use crate::{LockErrorKind, WhenBusy};
 
@@ -65,25 +64,7 @@ impl Store for Late {
         true
     }
 
-    fn ping(&self) -> StoreFuture<()> {
-        self.store.ping()
-    }
-
-    fn commands(&self) -> watch::Receiver<Link> {
-        self.store.commands()
-    }
-
-    fn subscription(&self) -> watch::Receiver<Link> {
-        self.store.subscription()
-    }
-
-    fn reopen_subscription(&self) {
-        self.store.reopen_subscription();
-    }
-
-    fn close(&self) {
-        self.store.close();
-    }
+    delegate_to_store!();
 }
 
 /// Returns the kind of an error, and whether a layer that fails open continues without the lock.

@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use proto::Command;
 use proto::node::RequestGroup;
-use proto::{Command, Link};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{soon, wait_as};
@@ -14,7 +13,7 @@ use crate::api::builder::new_node;
 use crate::api::locks::Locks;
 use crate::node::Inbox;
 use crate::store::memory::MemoryStore;
-use crate::store::{Replied, Store, StoreFuture, Then};
+use crate::store::{Replied, Store, Then};
 
 /// A store that keeps back the replies to the releases and leaves of the lock `silent`.
 #[derive(Clone, Debug)]
@@ -70,25 +69,7 @@ impl Store for Keeping {
         self.store.send(group, Then::call(keep));
     }
 
-    fn ping(&self) -> StoreFuture<()> {
-        self.store.ping()
-    }
-
-    fn commands(&self) -> watch::Receiver<Link> {
-        self.store.commands()
-    }
-
-    fn subscription(&self) -> watch::Receiver<Link> {
-        self.store.subscription()
-    }
-
-    fn reopen_subscription(&self) {
-        self.store.reopen_subscription();
-    }
-
-    fn close(&self) {
-        self.store.close();
-    }
+    delegate_to_store!();
 }
 
 // For example, because one primary of a Redis Cluster does not respond.
