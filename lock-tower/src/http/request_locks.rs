@@ -197,7 +197,7 @@ impl RequestLocks {
 }
 
 /// A request's wait for its locks. Dropping this value records the wait in the request's log, so
-/// that a wait that the handler gives up is recorded, too.
+/// that a wait is recorded even if the handler gives it up.
 struct Waiting<'a> {
     scope: &'a Scope,
     acquire: Pin<&'a mut AcquireKeys>,

@@ -236,7 +236,7 @@ impl<P: Mirror> Core<P> {
     /// Handles the report that the server removed this waiter because a newer one is to take its
     /// place. If the waiter has been granted the lock since, the grant stays: it comes from a
     /// server that took over and still had the waiter in the queue.
-    /// Does nothing to a waiter that no newer one can replace: such a report is forged.
+    /// Does nothing for a member without `KeepNewest`: the report of its end is forged.
     pub(super) fn superseded(&mut self, number: u64) {
         let entry = self.table.get(number).filter(|entry| entry.member.keeps_newest());
         let Some(entry) = entry else { return };
