@@ -375,6 +375,25 @@ async fn each_recipient_is_told_why_the_connection_ended() {
 }
 
 #[tokio::test]
+async fn a_request_behind_a_refusal_is_told_the_words_of_the_server() {
+    // The refusal is the reply to the first request, unless it arrives before that request.
+    for requests in 0..=2 {
+        let (connection, mut server) = pair(1 << 10);
+        let sending: Vec<_> = (0..requests).map(|_| sent(&connection, "earlier")).collect();
+        settle().await;
+        server.write_all(b"-ERR max number of clients reached\r\n").await.expect("it is open");
+        drop(server);
+        settle().await;
+        for sent in sending {
+            let error = soon(sent).await.expect("no panic").expect_err("refused");
+            assert!(error.to_string().contains("max number of clients reached"), "{error}");
+        }
+        let error = soon(connection.send(&echo("later"))).await.expect_err("closed");
+        assert!(error.to_string().contains("max number of clients reached"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_is_ended_here_ends_every_request_and_sends_no_more() {
     let (connection, mut server) = pair(1 << 10);
     let requests = ["1", "2"].map(|text| sent(&connection, text));
