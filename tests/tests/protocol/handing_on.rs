@@ -25,6 +25,7 @@ facts! {
         of_more_readers_than_one_command_looks_at_the_rest_is_left_to_the_next,
         parts_that_have_lapsed_are_taken_out_before_anything_is_handed_on,
         at_most_256_lapsed_parts_are_taken_out_in_one_step_and_the_reply_tells_of_more,
+        a_try_refused_for_more_than_256_lapsed_parts_is_served_after_the_touches_that_follow_it,
     ],
 }
 
@@ -181,4 +182,24 @@ async fn at_most_256_lapsed_parts_are_taken_out_in_one_step_and_the_reply_tells_
     assert_eq!(grant(&b.touch(&[&lock]).await).member, lock);
     let outcome = a.try_now(&a.member_for(Demand::READ, 30_000)).await.outcome;
     assert_eq!(outcome, Acquired::Busy);
+}
+
+async fn a_try_refused_for_more_than_256_lapsed_parts_is_served_after_the_touches_that_follow_it(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let first = a.hold_for(Demand::READ, 30_000).await;
+    let others: Vec<Member> = (0..599).map(|_| a.member_for(Demand::READ, 30_000)).collect();
+    plant_lapsed(&mut bench, &others, 1).await;
+    bench.lapse(&first).await;
+    let lock = b.member(30_000);
+    let reply = b.try_now(&lock).await;
+    assert_eq!((reply.outcome, reply.more), (Acquired::Busy, true));
+    assert_eq!(bench.shared().await.0, 344);
+    assert!(b.touch(&[]).await.more);
+    assert_eq!(bench.shared().await.0, 88);
+    assert!(!b.touch(&[]).await.more);
+    assert!(bench.is_empty().await);
+    assert_eq!(b.try_now(&lock).await.outcome, Acquired::Granted);
+    bench.everything_expires().await;
 }

@@ -452,9 +452,14 @@ impl QueueState {
     }
 
     /// Extends the calling node's liveness deadline if any of the members waits, and returns their
-    /// states.
+    /// states. Without members, continues the work that a previous command left.
     pub(super) fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
         self.repair(call);
+        // Without waiters, handing on would not continue the removal of expired holds.
+        let has_none = members.is_empty() && self.queue.is_empty();
+        if has_none && self.whole(call.now_ms()).is_none() {
+            self.reclaim(call);
+        }
         let members = members.iter().map(|member| self.touch_one(call, member)).collect();
         self.hand_on(call);
         let listeners = u64::from((call.connected)(call.node.as_str()));

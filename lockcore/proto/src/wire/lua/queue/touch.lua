@@ -67,6 +67,10 @@ end
 table.sort(apart.returned, function(a, b)
   return tonumber(a[1]) < tonumber(b[1])
 end)
+-- Without waiters, handing on would not continue the removal of expired holds.
+if not members[1] and size == 0 and not whole then
+  reclaim()
+end
 --#include queue/settle
 return full_reply(table.concat(letters), call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2])
 end)()
