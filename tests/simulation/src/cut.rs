@@ -83,12 +83,7 @@ impl World {
     /// Follows the members of a batch that this command ends before their turn: they are back at
     /// their positions, in front of the queue. If their node did not end the batch, they are set
     /// aside until the node's next touch.
-    pub(crate) fn follow_batch(
-        &mut self,
-        (lock, caller): (usize, u64),
-        command: &Command,
-        before: &Before,
-    ) {
+    pub(crate) fn follow_batch(&mut self, lock: usize, command: &Command, before: &Before) {
         let Some((name, _)) = before.batch_of else { return };
         let has_ended = before.live().next().is_none();
         let (numbers, kept_ms): (Vec<u64>, u64) = match command {
@@ -106,7 +101,6 @@ impl World {
             Some((of, _)) if of == name => resource.0.batch(),
             _ => &[],
         };
-        let is_patient = name == caller || resource.has_patience(name);
         let aside = resource.aside();
         let holders: Vec<Who> = resource.holders(before.now_ms).collect();
         let leaves = |number| match command {
@@ -135,7 +129,7 @@ impl World {
                 record.put_back(who, before.now_ms + kept_ms);
                 let waits = !is_aside || still.contains(&who);
                 record.returned.insert(who, Returned { cut, waits });
-            } else if is_patient && !record.is_gone(who) && !leaves(who.1) {
+            } else if !record.is_gone(who) && !leaves(who.1) {
                 lost = Some(who);
             }
         }

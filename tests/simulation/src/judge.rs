@@ -444,7 +444,7 @@ impl World {
             }
             _ => {}
         }
-        self.follow_batch((lock, name), command, before);
+        self.follow_batch(lock, command, before);
         let superseded = self.superseded(lock, command, before);
         if !superseded.is_empty() {
             self.meets(lock, Mechanism::Newest);

@@ -208,11 +208,6 @@ impl Resource {
         is_unmarked.then(|| format!("the mark is {:?}", lock_key.mark))
     }
 
-    /// Whether the process with this name has an unexpired liveness deadline.
-    pub(crate) fn has_patience(&self, name: u64) -> bool {
-        self.0.patience.keys().any(|node| node.parse() == Ok(name))
-    }
-
     fn is_patient(&self, member: &Member, now_ms: u64) -> bool {
         self.0.patience.get(member.node()).is_some_and(|until_ms| *until_ms > now_ms)
     }

@@ -21,7 +21,8 @@ facts! {
         a_leave_takes_its_member_out_of_a_batch_and_the_last_one_gives_the_hold_on,
         a_batch_is_renewed_confirmed_and_released_by_the_name_of_its_first,
         the_members_of_a_batch_whose_lease_has_ended_come_back_in_front_with_a_touch,
-        a_batch_whose_lease_has_ended_is_forgotten_where_its_node_is_away,
+        a_batch_keeps_its_positions_although_its_node_has_no_liveness_deadline,
+        a_batch_whose_node_stays_away_is_forgotten_15_s_after_it_was_cut_short,
         a_force_release_of_a_batch_tells_all_its_members_and_frees_the_lock,
         the_members_of_a_batch_that_was_force_released_come_back_in_front_with_a_touch,
         batches_that_were_set_aside_one_after_the_other_come_back_in_this_order,
@@ -246,13 +247,34 @@ async fn the_members_of_a_batch_whose_lease_has_ended_come_back_in_front_with_a_
     }
 }
 
-async fn a_batch_whose_lease_has_ended_is_forgotten_where_its_node_is_away(mut bench: Bench) {
+// Renewals of a batch, and the touches of nobody, do not extend the liveness deadline.
+async fn a_batch_keeps_its_positions_although_its_node_has_no_liveness_deadline(mut bench: Bench) {
+    for is_forced in [true, false] {
+        bench.restart().await;
+        let (a, b, members) = bench.batch_of_three().await;
+        bench.end_patience(&members[0]).await;
+        let (next, last) = (a.queue(30_000).await, a.queue(30_000).await);
+        if is_forced {
+            a.force_release().await;
+        } else {
+            bench.end_lease().await;
+            a.touch(&[&next, &last]).await;
+        }
+        assert_eq!((bench.holder().await, bench.batch().await), (Some(next), vec![]));
+        assert_eq!(bench.aside(&b.id).await, members);
+        let touched = b.touch(&[&members[1], &members[2]]).await;
+        assert_eq!(touched.outcome.members, [Presence::Waiting; 2]);
+        assert_eq!(bench.queue().await, [members[1].clone(), members[2].clone(), last]);
+        bench.everything_expires().await;
+    }
+}
+
+async fn a_batch_whose_node_stays_away_is_forgotten_15_s_after_it_was_cut_short(mut bench: Bench) {
     let (a, b, members) = bench.batch_of_three().await;
     bench.end_lease().await;
-    bench.end_patience(&members[0]).await;
     let held = a.hold(30_000).await;
-    assert_eq!((bench.holder().await, bench.batch().await), (Some(held), vec![]));
-    assert_eq!(bench.aside(&b.id).await, []);
+    bench.pass(15_000).await;
+    assert_eq!((bench.holder().await, bench.aside(&b.id).await), (Some(held), vec![]));
     let touched = b.touch(&[&members[1], &members[2]]).await;
     assert_eq!(touched.outcome.members, [Presence::Gone; 2]);
     bench.everything_expires().await;

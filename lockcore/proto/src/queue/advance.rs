@@ -298,9 +298,10 @@ impl QueueState {
 
     /// Sets the members of a batch aside after its hold has expired or was force-released, because
     /// the server does not know who was served. The node's next touch, the command that keeps
-    /// waiters alive, returns them to the queue's front.
+    /// waiters alive, returns them to the queue's front. The node's liveness deadline may have
+    /// expired meanwhile, because renewals of the hold do not extend it.
     pub(super) fn put_aside(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
-        if numbers.is_empty() || !self.is_patient(call, name) {
+        if numbers.is_empty() {
             return;
         }
         let members = self.in_front(call, name, numbers);

@@ -182,13 +182,14 @@ local function in_front(name, numbers)
 end
 
 -- Sets a batch's members aside after its hold has ended without a release, because it is unknown
--- here which of them still wait. A member that is touched returns to the queue's front.
+-- here which of them still wait. A member that is touched returns to the queue's front. The node's
+-- liveness deadline may have expired meanwhile, because renewals of the hold do not extend it.
 local function put_aside(name, numbers)
   local of, all = string.sub(name, 3, $node_end), {}
   for number in string.gmatch(numbers, '%d+') do
     all[#all + 1] = number
   end
-  if all[1] and is_patient(of) and read('lock:passed', 'ZCARD', aside_keys .. of) then
+  if all[1] and read('lock:passed', 'ZCARD', aside_keys .. of) then
     for _, one in ipairs(in_front(name, all)) do
       add(apart.aside, of, one[1])
       add(apart.aside, of, one[2])
