@@ -204,8 +204,8 @@ impl LockGuard {
     }
 
     /// Releases the lock, which the server grants to the next waiter in the same step. While other
-    /// guards share the hold, this only drops this guard and returns `Ok`, even if the hold is
-    /// lost.
+    /// guards share the hold, this only drops this guard, and reports whether the hold [is
+    /// lost](Self::is_lost).
     ///
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold had already ended: the work under it may have overlapped

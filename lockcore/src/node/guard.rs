@@ -205,11 +205,15 @@ impl NodeGuard {
     }
 
     /// Drops this guard, and releases the hold if no other guard shares it. The request is sent
-    /// within this call; the future only returns the outcome.
+    /// within this call; the future only returns the outcome. If another guard shares the hold, the
+    /// outcome is whether the hold is lost.
     pub(crate) fn release(self) -> NodeRelease {
         let hold = self.into_hold();
         if !hold.shared.drop_guard() {
-            return NodeRelease::done(Ok(()));
+            return NodeRelease::done(match hold.shared.is_lost(hold.node.clock.refreshed_now()) {
+                true => Err(LockError::new(LockErrorKind::Lost)),
+                false => Ok(()),
+            });
         }
         let node = &hold.node;
         if node.has_ended() {

@@ -174,10 +174,14 @@ impl Hold {
     }
 
     /// Releases all primaries concurrently, and returns an error if the hold did not last until
-    /// then. Does nothing while other guards share the hold.
+    /// then. Releases nothing while other guards share the hold.
     pub(crate) fn release(self: Arc<Self>) -> BoxFuture<'static, Result<(), LockError>> {
-        let Some(this) = Arc::into_inner(self) else { return ready(Ok(())).boxed() };
-        this.give_back().boxed()
+        let was_lost = self.is_lost();
+        match Arc::into_inner(self) {
+            Some(this) => this.give_back().boxed(),
+            None if was_lost => ready(Err(LockError::new(LockErrorKind::Lost))).boxed(),
+            None => ready(Ok(())).boxed(),
+        }
     }
 
     fn give_back(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {

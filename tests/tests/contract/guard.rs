@@ -12,6 +12,7 @@ on_every_store!(
     a_drop_on_a_thread_without_a_runtime_releases,
     a_release_that_nobody_awaits_runs_all_the_same,
     a_lost_hold_cannot_be_entered_again,
+    each_guard_of_a_lost_hold_reports_the_loss_with_its_release,
     a_leaked_hold_stays_until_its_lease_ends_and_nothing_renews_it,
     a_leak_tells_the_other_guards_that_they_have_lost,
     a_guard_tells_its_key_token_state_and_deadline,
@@ -91,6 +92,17 @@ async fn a_lost_hold_cannot_be_entered_again(backend: &Backend) {
     assert_eq!(guard.hold_count(), 1);
 }
 
+async fn each_guard_of_a_lost_hold_reports_the_loss_with_its_release(backend: &Backend) {
+    let locks = backend.node().await;
+    let guard = locks.lock("key").await.expect("free");
+    let other = guard.reenter().expect("held");
+    assert!(locks.force_release("key").await.expect("an answer"));
+    soon(guard.lost()).await;
+    for guard in [guard, other] {
+        assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
+    }
+}
+
 async fn a_leaked_hold_stays_until_its_lease_ends_and_nothing_renews_it(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let started = Instant::now();
@@ -112,7 +124,7 @@ async fn a_leak_tells_the_other_guards_that_they_have_lost(backend: &Backend) {
     let _until = guard.leak();
     soon(other.lost()).await;
     assert!(other.is_lost());
-    assert_eq!(other.release().await.map_err(|error| error.kind()), Ok(()));
+    assert_eq!(other.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
     drop(third);
     lock_tests::eventually("nothing is on its way", crate::backend::SOON, async || {
         a.status().releasing == 0
