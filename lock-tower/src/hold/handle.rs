@@ -88,8 +88,8 @@ impl LockHandle {
     /// now, or had already been released.
     ///
     /// The lock stays held while other guards exist: from an outer layer with the same key, or from
-    /// [`reenter`](Self::reenter). Detached work does not prevent the release. After the release,
-    /// the layer no longer stops the handler if the lock is lost.
+    /// [`reenter`](Self::reenter). Detached work does not prevent the release. The layer no longer
+    /// stops the handler if the lock is lost after the release.
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if the lock was lost before: the handler's work may

@@ -39,8 +39,8 @@ enum RecordState {
     /// was lost, and this has stopped work.
     Held { guard: LockGuard, keepers: usize, has_stopped: bool },
     /// The lock was released. `deadline` is the time until which it was certainly held, as the
-    /// guard reported at the release. `has_stopped` is true if it was lost before the release, and
-    /// this has stopped work.
+    /// guard reported at the release. `has_stopped` is true if it was lost before the release, so
+    /// that work stops.
     Released { deadline: Instant, has_stopped: bool },
 }
 
@@ -86,8 +86,8 @@ impl HoldRecord {
         matches!(&*state, RecordState::Held { guard, keepers: 1, .. } if guard.hold_count() == 1)
     }
 
-    /// Returns true if the lock was lost. A released lock is not lost, unless the loss had stopped
-    /// work before the release.
+    /// Returns true if the lock was lost. A released lock is not lost, unless it was lost before
+    /// the release.
     pub(crate) fn is_lost(&self) -> bool {
         match &*self.state() {
             RecordState::Held { guard, .. } => guard.is_lost(),
@@ -162,10 +162,14 @@ impl HoldRecord {
     }
 
     /// Marks the lock as released, even if keepers remain, and returns the guard; `None` if it was
-    /// released before. Drop or release the guard only while the registry's mutex is unlocked,
-    /// because guards write logs.
+    /// released before. A loss before the release still stops work. Drop or release the guard only
+    /// while the registry's mutex is unlocked, because guards write logs.
     pub(crate) fn release(&self) -> Option<LockGuard> {
-        self.state().release()
+        let mut state = self.state();
+        if let RecordState::Held { guard, has_stopped, .. } = &mut *state {
+            *has_stopped |= guard.is_lost();
+        }
+        state.release()
     }
 
     /// Locks the mutex, even if poisoned, because no critical section panics half way.

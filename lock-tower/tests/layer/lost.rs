@@ -143,3 +143,20 @@ async fn what_is_lost_after_an_early_release_is_not_the_requests() {
     respond.send_response(7);
     assert_eq!(answer.await.unwrap().unwrap(), 7);
 }
+
+#[tokio::test]
+async fn a_release_after_a_loss_does_not_hide_the_loss_if_another_guard_shares_the_lock() {
+    let locks = Locks::in_memory();
+    let lease = Duration::from_millis(300);
+    let (service, mut handle) = locked(layer(&locks).fixed_lease(lease));
+    let answer = send(&service, job("a", 1));
+    let (request, respond) = next(&mut handle).await;
+    let lock = request.lock.unwrap();
+    let kept = lock.reenter().unwrap();
+    // A handler that blocks its thread, so that the layer does not learn of the loss meanwhile.
+    std::thread::sleep(lease + Duration::from_millis(100));
+    assert_eq!(lock.release().await.unwrap_err().cause(), Cause::Lost);
+    respond.send_response(7);
+    assert_eq!(cause(&answer.await.unwrap().unwrap_err()), Cause::Lost);
+    drop(kept);
+}

@@ -3,7 +3,7 @@
 use http::{Request, Response};
 use http_body_util::Empty;
 use lock_tower::http::InExtensions;
-use lock_tower::{ExtractKey, HttpLockLayer, KeyError, Keys, LockHandle, LockLayer};
+use lock_tower::{Cause, ExtractKey, HttpLockLayer, KeyError, Keys, LockHandle, LockLayer, OnLost};
 use lockcore::Locks;
 use tower::{BoxError, Layer as _, ServiceBuilder, ServiceExt as _, service_fn};
 
@@ -79,4 +79,25 @@ async fn a_handle_can_prolong_the_hold_beyond_the_response() {
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
     assert!(locks.try_lock("a").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_release_of_a_lost_lock_reports_the_loss_although_an_outer_layer_shares_the_lock() {
+    let locks = Locks::in_memory();
+    let by_name = || HttpLockLayer::new(locks.clone(), Named("a")).on_lost(OnLost::Continue);
+    let inner = locks.clone();
+    let service = ServiceBuilder::new().layer(by_name()).layer(by_name()).service(service_fn(
+        move |request: Request<_>| {
+            let locks = inner.clone();
+            async move {
+                let lock = request.extensions().get::<LockHandle>().unwrap();
+                locks.force_release("a").await.unwrap();
+                lock.lost().await;
+                assert_eq!(lock.release().await.unwrap_err().cause(), Cause::Lost);
+                Ok::<_, BoxError>(Response::new(Body::new()))
+            }
+        },
+    ));
+    let response = service.oneshot(Request::new(String::new())).await.unwrap();
+    assert_eq!(response.status(), 200);
 }
