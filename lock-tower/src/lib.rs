@@ -163,10 +163,11 @@
 //!   [`canonical_path`](key::canonical_path).
 //! - **Nested locks on different keys can deadlock**, until a wait times out. Acquire several keys
 //!   at once with a tuple of extractors: then the keys are locked in sorted order. A second lock on
-//!   the same key in one request shares the first lock, except in two cases: the first is a guard
-//!   from [`RequestLocks::guards`], or the second layer is a [`LockLayer`] that cannot read the
-//!   first handle ([`CarryHandle::outer`](lock::CarryHandle::outer)). Then the second waits for the
-//!   first until the wait times out. A lock that the handler acquires from a `Locks` also waits for
+//!   the same key in one request shares the first lock, even if the request waits for both at the
+//!   same time. There are two exceptions: the first is a guard from [`RequestLocks::guards`], or the
+//!   second layer is a [`LockLayer`] that cannot read the first handle
+//!   ([`CarryHandle::outer`](lock::CarryHandle::outer)). Then the second waits for the first until
+//!   the wait times out. A lock that the handler acquires from a `Locks` also waits for
 //!   the request's own lock, without a limit unless one is set: use [`LockHandle::reenter`]
 //!   instead. A second demand that the first lock does not cover, such as exclusive after read, is
 //!   [refused at once](Clash), because the request would wait for itself, or for a request that

@@ -43,9 +43,11 @@ pub(crate) struct AcquireKeys {
     /// When the wait for the first key began; `None` before. The maximum wait is measured from this
     /// time, because all keys share it.
     began: Option<Instant>,
-    /// The registry of the locks that the request has acquired before. Such a lock is shared
-    /// instead of acquired again. `None` if there is no registry yet.
+    /// The registry of the locks that the request has acquired before, or acquires meanwhile. Such
+    /// a lock is shared instead of acquired again. `None` if there is no registry yet.
     holds: Option<Arc<HoldRegistry>>,
+    /// The number of locks in `holds` when a pending acquire last looked for a lock to share.
+    seen: usize,
     /// Counts this request among the waiting requests on the same connection, whose number is
     /// limited. `None` if the connection is unknown, or carries a single request at a time
     /// (HTTP/1).
@@ -121,6 +123,7 @@ impl AcquireKeys {
             deadline,
             began: None,
             holds,
+            seen: 0,
             place,
             acquired: AcquiredKeys::default(),
             current: None,
@@ -148,7 +151,8 @@ impl AcquireKeys {
 
     /// Acquires the keys in order, and returns all locks once the last is granted. Earlier locks
     /// are held while the request waits for later locks. If an earlier lock is lost meanwhile, the
-    /// request is refused, unless the layer is set to [`OnLost::Continue`].
+    /// request is refused, unless the layer is set to [`OnLost::Continue`]. If the request acquires
+    /// the same lock elsewhere meanwhile, that lock is shared.
     pub(crate) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -157,9 +161,24 @@ impl AcquireKeys {
         let stops = this.config.on_lost == OnLost::Stop;
         loop {
             if let Some(mut acquire) = this.acquire.as_mut().as_pin_mut() {
-                let polled = acquire.as_mut().poll(cx);
+                let want = this.current.as_ref().expect("set with the acquire");
+                // Before the acquire is polled: it may wait for that lock, or be refused because of
+                // that lock.
+                let shared = match this.holds {
+                    Some(holds) if holds.has_grown(this.seen) => {
+                        shared(Some(&*holds), &this.config.locks, want)?
+                    }
+                    _ => None,
+                };
+                let polled = match shared {
+                    Some(guard) => Poll::Ready(guard),
+                    None => acquire.as_mut().poll(cx)?,
+                };
                 *this.position = acquire.position().max(*this.position);
-                let Poll::Ready(guard) = polled? else {
+                let Poll::Ready(guard) = polled else {
+                    if this.holds.as_ref().is_some_and(|holds| !holds.wakes(*this.seen, cx)) {
+                        continue;
+                    }
                     if let Some(place) = this.place
                         && let Poll::Ready(error) = place.poll(&acquire, cx)
                     {

@@ -14,6 +14,10 @@
 //! **The layer's future watches for losses.** A lock acquired by another task wakes this future, so
 //! that it also watches the new lock.
 //!
+//! **A lock that is added wakes the request's pending acquires**, so that they share it. Otherwise
+//! two concurrent acquires of a name would wait for each other: the second is queued behind the
+//! first, whose lock is released with the response.
+//!
 //! **A released lock stays in the registry until a later lock enters**, because handles look up
 //! earlier locks. So a request that acquires and releases one lock after the other keeps at most
 //! two entries: the first and the last. But a lock whose loss has stopped work stays, so that the
@@ -59,6 +63,9 @@ struct RegistryState {
     /// The `LockScopeLayer`s of the request whose response is not ready yet. Extractors and
     /// handlers can acquire locks only for these layers.
     scopes: Vec<LayerScope>,
+    /// The wakers of the tasks in which the request waits for further locks. Woken when a lock is
+    /// added.
+    acquires: Vec<Waker>,
 }
 
 /// A `LockScopeLayer` whose response is not ready yet, so that extractors and handlers can still
@@ -126,7 +133,40 @@ impl HoldRegistry {
     /// Adds a granted lock, to be released by the layer with the number `layer`. Returns where the
     /// lock's record is stored.
     pub(crate) fn add(&self, layer: usize, granted: Granted, config: &Config) -> Location {
-        self.insert(&mut self.lock(), layer, granted, config)
+        let mut inner = self.lock();
+        let location = self.insert(&mut inner, layer, granted, config);
+        let acquires = std::mem::take(&mut inner.acquires);
+        drop(inner);
+        acquires.into_iter().for_each(Waker::wake);
+        location
+    }
+
+    /// Returns true if locks were added since the last call with this `seen`, the number of locks
+    /// at that call.
+    pub(crate) fn has_grown(&self, seen: &mut usize) -> bool {
+        let acquired = self.lock().acquired;
+        std::mem::replace(seen, acquired) < acquired
+    }
+
+    /// Wakes the task of `cx` when a lock is added. Returns false instead if there are already more
+    /// than `seen` locks.
+    pub(crate) fn wakes(&self, seen: usize, cx: &Context<'_>) -> bool {
+        let waker = cx.waker().clone();
+        let mut inner = self.lock();
+        if inner.acquired > seen {
+            drop(inner); // unlocked before the waker is dropped
+            return false;
+        }
+        let is_new = !inner.acquires.iter().any(|other| other.will_wake(&waker));
+        let unused = if is_new {
+            inner.acquires.push(waker);
+            None
+        } else {
+            Some(waker)
+        };
+        drop(inner);
+        drop(unused);
+        true
     }
 
     /// Adds granted locks to this layer's scope, and wakes the layer's future to watch them.
@@ -144,8 +184,9 @@ impl HoldRegistry {
         let waker = scope.waker.take();
         let locations =
             granted.map(|granted| self.insert(&mut inner, layer, granted, config)).collect();
+        let acquires = std::mem::take(&mut inner.acquires);
         drop(inner);
-        waker.into_iter().for_each(Waker::wake);
+        waker.into_iter().chain(acquires).for_each(Waker::wake);
         Some(locations)
     }
 

@@ -305,3 +305,81 @@ async fn an_answer_under_a_lost_hold_goes_out_where_work_may_continue() {
     });
     assert_eq!(answer.await.unwrap().body(), "served");
 }
+
+#[tokio::test(start_paused = true)]
+async fn two_concurrent_calls_for_a_key_share_the_lock_whether_it_was_free_or_held() {
+    for is_held in [false, true] {
+        let locks = Locks::in_memory();
+        let layer = LockScopeLayer::new(locks.clone()).wait(Duration::from_secs(2));
+        let guard = if is_held { locks.try_lock("a").await.unwrap() } else { None };
+        let guard = std::sync::Arc::new(std::sync::Mutex::new(guard));
+        let inner = locks.clone();
+        let answer = serve(layer, async move |taken: RequestLocks| {
+            let other = taken.clone();
+            let calls = tokio::spawn(async move {
+                // The second call acquires "0" alone, and then waits for "a", too.
+                let both = Keys::one("0").and("a");
+                tokio::join!(other.lock(Keys::one("a")), other.lock(both))
+            });
+            if is_held {
+                queued(&inner, "a", 2).await;
+            }
+            drop(guard.lock().unwrap().take());
+            let (one, both) = calls.await.unwrap();
+            assert_eq!(one.unwrap()[0].fencing_token(), both.unwrap()[1].fencing_token());
+            assert_eq!(inner.status().holding, 2);
+            ok()
+        });
+        assert_eq!(answer.await.unwrap().status(), 200, "held before: {is_held}");
+        free(&locks, "a").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_calls_that_cannot_share_a_lock_clash_instead_of_waiting_for_each_other() {
+    let a = || Keys::one("a");
+    for (has, more) in [(a().read(), a()), (a().permits(1, 1), a().permits(1, 1))] {
+        let locks = Locks::in_memory();
+        let layer = LockScopeLayer::new(locks.clone()).wait(Duration::from_secs(2));
+        let answer = serve(layer, async move |taken: RequestLocks| {
+            let guard = locks.lock("a").await.unwrap();
+            let other = taken.clone();
+            let has = tokio::spawn(async move { other.lock(has).await });
+            queued(&locks, "a", 1).await;
+            let more = tokio::spawn(async move { taken.lock(more).await });
+            queued(&locks, "a", 2).await;
+            drop(guard);
+            has.await.unwrap().unwrap();
+            assert!(more.await.unwrap().unwrap_err().as_clash().is_some());
+            ok()
+        });
+        assert_eq!(answer.await.unwrap().status(), 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_queued_behind_a_writer_shares_the_read_that_the_writer_waits_for() {
+    let locks = Locks::in_memory();
+    let inner = locks.clone();
+    let layer = LockScopeLayer::new(locks.clone()).wait(Duration::from_secs(2));
+    let answer = serve(layer, async move |taken: RequestLocks| {
+        let last = inner.lock("z").await.unwrap();
+        let (other, locks) = (taken.clone(), inner.clone());
+        // Holds a read of "a" that the registry does not have before "z" is granted.
+        let set = Keys::one("a").and("z").read();
+        let set = tokio::spawn(async move { other.lock(set).await });
+        queued(&locks, "z", 1).await;
+        let writer = tokio::spawn(async move { locks.lock("a").await });
+        queued(&inner, "a", 1).await;
+        let read = tokio::spawn(async move { taken.lock(Keys::one("a").read()).await });
+        queued(&inner, "a", 2).await;
+        let granted = tokio::time::Instant::now();
+        drop(last);
+        let set = set.await.unwrap().unwrap();
+        assert_eq!(read.await.unwrap().unwrap()[0].fencing_token(), set[0].fencing_token());
+        assert!(granted.elapsed() < Duration::from_secs(1), "the end of the wait is no waking");
+        writer.abort();
+        ok()
+    });
+    assert_eq!(answer.await.unwrap().status(), 200);
+}
