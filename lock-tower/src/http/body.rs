@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 use tower::BoxError;
@@ -46,9 +46,16 @@ struct HeldBody<B: Body> {
 
 /// A response body as the [`Work`] of a section. Each frame is an intermediate result, except for
 /// the last frame: it ends the work, so it is sent after the lock is released. Trailers are always
-/// the last frame, even if the body does not report its end.
-#[pin_project]
-struct Frames<B>(#[pin] B);
+/// the last frame, even if the body does not report its end, and so is the frame that completes the
+/// length.
+#[pin_project(project = FramesProjection)]
+struct Frames<B> {
+    #[pin]
+    body: B,
+    /// The number of bytes after which the server drops the body without another poll; `None` if
+    /// the server polls the body to its end.
+    left: Option<u64>,
+}
 
 impl<B: Body> Work for Frames<B> {
     type More = Frame<B::Data>;
@@ -56,10 +63,14 @@ impl<B: Body> Work for Frames<B> {
     type Error = B::Error;
 
     fn poll_step(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollStep<Self> {
-        let mut body = self.project().0;
+        let FramesProjection { mut body, left } = self.project();
         let frame = ready!(body.as_mut().poll_frame(cx)).transpose();
+        let data = frame.iter().flatten().find_map(Frame::data_ref);
+        let sent = data.map_or(0, |data| data.remaining() as u64);
+        left.iter_mut().for_each(|left| *left = left.saturating_sub(sent));
+        let is_end = *left == Some(0) || body.is_end_stream();
         Poll::Ready(match frame {
-            Ok(Some(frame)) if !frame.is_trailers() && !body.is_end_stream() => Step::More(frame),
+            Ok(Some(frame)) if !frame.is_trailers() && !is_end => Step::More(frame),
             last => Step::End(last),
         })
     }
@@ -74,12 +85,15 @@ impl<B: Body> LockBody<B> {
         Self { kind: LockBodyKind::Open(body) }
     }
 
+    /// Creates the body that keeps the locks of `layer_holds` until its end. The server drops the
+    /// body after `length` bytes; `None` if it polls the body to its end.
     pub(crate) fn held(
         body: B,
+        length: Option<u64>,
         layer_holds: LayerHolds,
         response_options: &Arc<ResponseOptions>,
     ) -> Self {
-        let section = Section::new(Frames(body), layer_holds, |_, _| false);
+        let section = Section::new(Frames { body, left: length }, layer_holds, |_, _| false);
         Self {
             kind: LockBodyKind::Held(Box::pin(HeldBody {
                 section,
@@ -129,7 +143,7 @@ where
             }
             LockBodyKind::Open(body) => body.size_hint(),
             LockBodyKind::Held(held) => match held.section.work() {
-                Some(Frames(body)) => body.size_hint(),
+                Some(Frames { body, .. }) => body.size_hint(),
                 None if held.section.is_done() => SizeHint::with_exact(0),
                 None => SizeHint::default(), // the last frame is still to come
             },

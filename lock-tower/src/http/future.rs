@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use http_body::Body;
 use pin_project::pin_project;
 use tower::{BoxError, Service};
@@ -41,6 +41,7 @@ where
     locking: Locking<S, Request<RequestBody<B>>, InExtensions>,
     /// How to respond to this request; `None` for a request that passes without a lock.
     response_options: Option<Arc<ResponseOptions>>,
+    version: Version,
 }
 
 impl<S, B> HttpLockFuture<S, B>
@@ -52,8 +53,9 @@ where
     pub(crate) fn new(
         locking: Locking<S, Request<RequestBody<B>>, InExtensions>,
         response_options: Option<Arc<ResponseOptions>>,
+        version: Version,
     ) -> Self {
-        Self { locking, response_options }
+        Self { locking, response_options, version }
     }
 }
 
@@ -84,7 +86,8 @@ where
         };
         Poll::Ready(match (this.response_options, end.result) {
             (Some(response_options), result) => {
-                respond(End { result, layer_holds: end.layer_holds }, response_options)
+                let end = End { result, layer_holds: end.layer_holds };
+                respond(end, response_options, *this.version)
             }
             (None, Ok(response)) => Ok(response.map(LockBody::open)),
             (None, Err(Failure::Inner(error))) => Err(error),

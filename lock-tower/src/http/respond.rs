@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::{HeaderValue, Response, StatusCode};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderValue, Method, Response, StatusCode, Version};
 use http_body::Body;
 
 use crate::hold::layer_holds::LayerHolds;
@@ -14,16 +15,19 @@ use crate::http::response_options::ResponseOptions;
 use crate::refusal::LockError;
 
 /// Makes the layer's response after the work under the locks has ended: the response of the inner
-/// service, or a refusal. An error of the inner service is returned unchanged.
+/// service, or a refusal. An error of the inner service is returned unchanged. `version` is the
+/// request's.
 pub(crate) fn respond<R: Body, E>(
     end: End<Response<R>, E>,
     response_options: &Arc<ResponseOptions>,
+    version: Version,
 ) -> Result<Response<LockBody<R>>, E> {
     let End { result, mut layer_holds } = end;
     let waited = layer_holds.waited();
     let mut response = match result {
         Ok(response) if layer_holds.has_holds() => {
-            response.map(|body| LockBody::held(body, layer_holds, response_options))
+            let length = length(&response).filter(|_| is_http1(version));
+            response.map(|body| LockBody::held(body, length, layer_holds, response_options))
         }
         Ok(response) => {
             layer_holds.end(refusal(&response));
@@ -47,21 +51,51 @@ pub(crate) fn respond<R: Body, E>(
     Ok(response)
 }
 
-/// Returns the function that decides whether the lock stays held after a response, until the end of
-/// the body. The lock does so only with `hold_until_body_end`, and if the response has a body and
-/// is not a refusal. The function also warns of an upgrade: see [`warn_of_upgrade`].
+/// Returns the function that decides whether the lock stays held after the response to a request
+/// with this method and version, until the end of the body. The lock does so only with
+/// `hold_until_body_end`, and if the response has a body and is not a refusal. The function also
+/// warns of an upgrade: see [`warn_of_upgrade`].
 pub(crate) fn outlives<R: Body>(
     response_options: &ResponseOptions,
+    method: &Method,
+    version: Version,
 ) -> fn(&Response<R>, &LayerHolds) -> bool {
-    match response_options.hold_until_body_end {
+    match response_options.hold_until_body_end && method != Method::HEAD {
+        true if is_http1(version) => |response, layer_holds| {
+            warn_of_upgrade(response, layer_holds);
+            has_body(response) && length(response) != Some(0) && refusal(response).is_none()
+        },
         true => |response, layer_holds| {
             warn_of_upgrade(response, layer_holds);
-            !response.body().is_end_stream() && refusal(response).is_none()
+            has_body(response) && refusal(response).is_none()
         },
         false => |response, layer_holds| {
             warn_of_upgrade(response, layer_holds);
             false
         },
+    }
+}
+
+fn is_http1(version: Version) -> bool {
+    version <= Version::HTTP_11
+}
+
+/// Returns true if a body is sent with this response, unless the request is a HEAD.
+fn has_body<R: Body>(response: &Response<R>) -> bool {
+    let is_bodiless =
+        [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&response.status());
+    !is_bodiless && !response.body().is_end_stream()
+}
+
+/// Returns the number of bytes after which an HTTP/1 server drops the body, without a poll that
+/// would show the end; `None` if the server polls the body to its end. On HTTP/2 trailers may
+/// follow.
+fn length<R: Body>(response: &Response<R>) -> Option<u64> {
+    let headers = response.headers();
+    match headers.get(CONTENT_LENGTH) {
+        Some(length) => length.to_str().ok()?.parse().ok(),
+        None if headers.contains_key(TRANSFER_ENCODING) => None,
+        None => response.body().size_hint().exact(),
     }
 }
 

@@ -80,9 +80,10 @@ where
         let request = request.map(RequestBody::open);
         let inner = &mut self.inner;
         let config = &self.config;
-        let outlives = outlives(&self.response_options);
+        let version = request.version();
+        let outlives = outlives(&self.response_options, request.method(), version);
         let locking = Locking::new(inner, request, keys, config, InExtensions, place, outlives);
-        HttpLockFuture::new(locking, response_options)
+        HttpLockFuture::new(locking, response_options, version)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::Response;
+use http::{Response, Version};
 use http_body::Body;
 use pin_project::pin_project;
 use tower::BoxError;
@@ -35,6 +35,7 @@ where
     #[pin]
     section: Section<F>,
     response_options: Arc<ResponseOptions>,
+    version: Version,
     response: PhantomData<fn() -> (T, E)>,
 }
 
@@ -42,8 +43,12 @@ impl<F, T, E> LockScopeFuture<F, T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
-    pub(crate) fn new(section: Section<F>, response_options: Arc<ResponseOptions>) -> Self {
-        Self { section, response_options, response: PhantomData }
+    pub(crate) fn new(
+        section: Section<F>,
+        response_options: Arc<ResponseOptions>,
+        version: Version,
+    ) -> Self {
+        Self { section, response_options, version, response: PhantomData }
     }
 }
 
@@ -59,7 +64,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         Poll::Ready(match ready!(this.section.poll(cx)) {
-            Step::End(end) => respond(end, this.response_options),
+            Step::End(end) => respond(end, this.response_options, *this.version),
         })
     }
 }

@@ -60,7 +60,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let response_options = self.response_options.of_request(request.headers());
-        let outlives = outlives(&response_options);
+        let version = request.version();
+        let outlives = outlives(&response_options, request.method(), version);
         let (mut parts, body) = request.into_parts();
         let (body, ahead) = match body.is_end_stream() {
             true => (RequestBody::open(body), None),
@@ -74,6 +75,7 @@ where
         let layer_holds =
             Scope::enter(&self.config, Arc::clone(&response_options), ahead, &mut parts);
         let future = self.inner.call(Request::from_parts(parts, body));
-        LockScopeFuture::new(Section::new(future, layer_holds, outlives), response_options)
+        let section = Section::new(future, layer_holds, outlives);
+        LockScopeFuture::new(section, response_options, version)
     }
 }

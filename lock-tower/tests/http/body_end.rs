@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream;
-use http::{HeaderMap, Request, Response, StatusCode};
+use futures_util::{StreamExt as _, stream};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use lock_tests::http::{AnyBody, Client, Pieces, get, piece, serve, streamed, text};
@@ -263,4 +263,42 @@ async fn a_loss_that_the_release_finds_takes_the_place_of_trailers() {
     let mut body = with_trailers(&locks).await;
     Raw::connect(&server.url()).await.ask::<i64>(redis::cmd("DEL").arg(lock_key("/a"))).await;
     assert!(body.frame().await.unwrap().is_err(), "the release says that the hold was lost");
+}
+
+/// Sends a request with this method and version, directly and not over a socket. The handler
+/// responds with this `content-length`, and a stream that does not report its end. Returns whether
+/// the lock is held with the response, and after each frame.
+async fn held_until(method: Method, version: Version, length: usize) -> Vec<bool> {
+    let locks = Locks::in_memory();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true);
+    let service = layer.layer(service_fn(move |_: Request<_>| async move {
+        let frames = ["who", "le"].map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::from(piece))));
+        let frames = stream::iter(frames).chain(stream::pending());
+        let response = Response::builder().header("content-length", length);
+        Ok::<_, BoxError>(response.body(StreamBody::new(frames)).unwrap())
+    }));
+    let request = Request::builder().method(method).version(version).uri("/a");
+    let request = request.body(Empty::<Bytes>::new()).unwrap();
+    let mut body = service.oneshot(request).await.unwrap().into_body();
+    let mut held = vec![is_held(&locks, "/a").await];
+    for _ in 0..2 {
+        assert!(body.frame().await.unwrap().unwrap().is_data());
+        held.push(is_held(&locks, "/a").await);
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    held
+}
+
+#[tokio::test]
+async fn a_body_ends_where_the_server_takes_no_more_of_it() {
+    let (http1, http2) = (Version::HTTP_11, Version::HTTP_2);
+    for _ in 0..20 {
+        assert_eq!(held_until(Method::GET, http1, 5).await, [true, true, false]);
+        assert_eq!(held_until(Method::GET, http1, 3).await, [true, false]);
+        assert_eq!(held_until(Method::GET, http1, 0).await[0], false);
+        assert_eq!(held_until(Method::GET, http2, 5).await, [true; 3], "trailers may follow");
+        assert_eq!(held_until(Method::HEAD, http1, 5).await[0], false);
+    }
 }
