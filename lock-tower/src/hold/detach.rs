@@ -1,9 +1,12 @@
 //! Detached work: it continues under its locks after the request is dropped.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use tokio::task::JoinError;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::config::OnLost;
 use crate::hold::handle::LockHandle;
@@ -64,18 +67,57 @@ impl<F> Detached<F> {
     }
 }
 
-impl<F: Future> Detached<F> {
-    /// Runs the future to completion, and returns the output. If a lock under [`OnLost::Stop`] is
-    /// lost first, drops the future and returns `None`.
-    pub(crate) async fn finish(self) -> Option<F::Output> {
+impl<F> Detached<F>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    /// Starts the task that runs the future.
+    pub(crate) fn spawn(self) -> Running<F::Output> {
+        let (sender, output) = oneshot::channel();
+        Running { task: tokio::spawn(self.finish(sender)), output }
+    }
+
+    /// Runs the future to completion, and sends the output. If a lock under [`OnLost::Stop`] is
+    /// lost first, drops the future and sends nothing.
+    async fn finish(self, output: oneshot::Sender<F::Output>) {
         let Self { future, keepers } = self;
         let stopping = keepers.0.iter().map(|keeper| &keeper.0);
         let stopping = stopping.filter(|handle| handle.held().on_lost == OnLost::Stop).cloned();
-        tokio::select! {
+        let finished = tokio::select! {
             biased;
             () = Loss::new(stopping) => None,
-            output = future => Some(output),
-        }
+            finished = future => Some(finished),
+        };
+        // If nobody takes the output any more, it is dropped here, before the locks are released.
+        drop(finished.map(|finished| output.send(finished)));
+        drop(keepers);
+    }
+}
+
+/// The task of a [`Detached`]. Returns the output once the task has let go of its locks: the layer
+/// then releases them before it responds. Returns `Some(None)` if the future was stopped because a
+/// lock was lost, and `None` if the runtime cancelled the task at shutdown. Resumes a panic of the
+/// future.
+///
+/// The output is not the result of the task itself: tokio would drop that result after the keepers,
+/// so a transaction in it would end beside the next holder.
+pub(crate) struct Running<T> {
+    task: JoinHandle<()>,
+    output: oneshot::Receiver<T>,
+}
+
+impl<T> Future for Running<T> {
+    type Output = Option<Option<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match ready!(Pin::new(&mut self.task).poll(cx)) {
+            Ok(()) => Some(self.output.try_recv().ok()),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => None,
+            },
+        })
     }
 }
 
@@ -89,21 +131,9 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    match ended(tokio::spawn(Detached::new(future, keepers).finish()).await) {
+    match Detached::new(future, keepers).spawn().await {
         Some(output) => output.ok_or_else(LockError::lost),
         None => std::future::pending().await, // the runtime is ending, and so is this future
-    }
-}
-
-/// Returns the output of a finished task; `None` if the runtime cancelled the task at shutdown.
-/// A panic of the task is resumed here.
-pub(crate) fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
-    match task {
-        Ok(output) => Some(output),
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => None,
-        },
     }
 }
 

@@ -7,11 +7,10 @@ use std::task::{Context, Poll, ready};
 
 use http::Request;
 use pin_project::pin_project;
-use tokio::task::JoinHandle;
 use tower::{Layer, Service};
 
-use crate::hold::detach::{Detached, Keepers, ended};
-use crate::http::request_locks::holds;
+use crate::hold::detach::{Detached, Keepers, Running};
+use crate::http::request_locks::{Unlocked, holds};
 use crate::inner::inner;
 
 /// Lets a handler that holds a lock finish, even if the client disconnects. Put this layer *inside*
@@ -22,7 +21,9 @@ use crate::inner::inner;
 /// the task ends. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for the task. When the lock
 /// is lost, the task is stopped too, unless the outer layer is set to
 /// [`Continue`](crate::OnLost::Continue). A request that still waits for a lock, or needs none, is
-/// dropped at a disconnect, as without this layer.
+/// dropped at a disconnect, as without this layer. A request that
+/// [`fail_open`](crate::HttpLockLayer::fail_open) serves without its lock finishes, too,
+/// but [`Locks::shutdown`](lockcore::Locks::shutdown) does not wait for it.
 ///
 /// The handler can still release the lock early. Its [`LockHandle`](crate::LockHandle) remains
 /// valid after a client disconnect. This layer does not keep locks that are acquired further
@@ -102,10 +103,11 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         // If a lock is already lost, the outer layer is about to refuse the request.
         let keepers = holds(request.extensions()).and_then(|holds| Keepers::all_of(holds).ok());
+        let is_unlocked = request.extensions().get::<Unlocked>().is_some();
         let future = self.inner.call(request);
-        DetachFuture(match keepers.filter(|keepers| !keepers.is_empty()) {
+        DetachFuture(match keepers.filter(|keepers| is_unlocked || !keepers.is_empty()) {
             Some(keepers) => DetachState::Begun(Some(Detached::new(future, keepers))),
-            None => DetachState::Unlocked(future),
+            None => DetachState::Attached(future),
         })
     }
 }
@@ -124,9 +126,9 @@ pub struct DetachFuture<F, T, E>(#[pin] DetachState<F, T, E>);
 
 #[pin_project(project = DetachProjection)]
 enum DetachState<F, T, E> {
-    Unlocked(#[pin] F),
+    Attached(#[pin] F),
     Begun(Option<Detached<F>>),
-    Detached(Option<JoinHandle<Option<Result<T, E>>>>),
+    Detached(Option<Running<Result<T, E>>>),
 }
 
 impl<F, T, E> Future for DetachFuture<F, T, E>
@@ -141,18 +143,15 @@ where
         let mut state = self.project().0;
         loop {
             match state.as_mut().project() {
-                DetachProjection::Unlocked(future) => return future.poll(cx),
+                DetachProjection::Attached(future) => return future.poll(cx),
                 DetachProjection::Begun(begun) => {
                     let detached = begun.take().expect("taken when the state ends");
-                    let task = tokio::spawn(detached.finish());
-                    state.set(DetachState::Detached(Some(task)));
+                    state.set(DetachState::Detached(Some(detached.spawn())));
                 }
-                DetachProjection::Detached(Some(task)) => {
-                    match ended(ready!(Pin::new(task).poll(cx))) {
-                        Some(Some(result)) => return Poll::Ready(result),
-                        Some(None) | None => state.set(DetachState::Detached(None)),
-                    }
-                }
+                DetachProjection::Detached(Some(task)) => match ready!(Pin::new(task).poll(cx)) {
+                    Some(Some(result)) => return Poll::Ready(result),
+                    Some(None) | None => state.set(DetachState::Detached(None)),
+                },
                 // The task was stopped because a lock is lost, so the outer layer responds. Or the
                 // runtime is shutting down.
                 DetachProjection::Detached(None) => return Poll::Pending,
@@ -164,7 +163,7 @@ where
 impl<F, T, E> fmt::Debug for DetachFuture<F, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            DetachState::Unlocked(_) => "DetachFuture(unlocked)",
+            DetachState::Attached(_) => "DetachFuture(attached)",
             DetachState::Begun(_) => "DetachFuture(begun)",
             DetachState::Detached(_) => "DetachFuture(detached)",
         })

@@ -6,7 +6,7 @@ use http::Request;
 
 use crate::hold::handle::LockHandle;
 use crate::hold::registry::HoldRegistry;
-use crate::http::request_locks::{OuterHolds, holds};
+use crate::http::request_locks::{Unlocked, holds};
 use crate::lock::carry::CarryHandle;
 
 /// Stores the [`LockHandle`] in the extensions of an HTTP request; for
@@ -25,9 +25,9 @@ impl<B> CarryHandle<Request<B>> for InExtensions {
 
     fn unlocked(&self, request: &mut Request<B>) {
         let extensions = request.extensions_mut();
-        if let Some(outer) = extensions.remove::<LockHandle>() {
-            extensions.insert(OuterHolds(Arc::clone(outer.request())));
-        }
+        let holds = holds(extensions).cloned().unwrap_or_default();
+        extensions.remove::<LockHandle>();
+        extensions.insert(Unlocked(holds));
     }
 
     fn holds(&self, request: &Request<B>) -> Option<Arc<HoldRegistry>> {

@@ -84,7 +84,7 @@ impl RequestLocks {
     }
 
     /// Waits for the locks of `keys`. The layer then holds them until the response. A lock that the
-    /// request holds already is shared.
+    /// request holds already, or acquires during the wait, is shared.
     ///
     /// Returns the handles in the order of acquisition: sorted by lock name. There is at least one
     /// handle. Put the last handle into the request's extensions for handlers that look for a
@@ -258,18 +258,18 @@ impl Scope {
     }
 }
 
-/// The registry of the request's locks, in place of the handle that
-/// [`InExtensions`](crate::http::InExtensions) removes under `fail_open`. Inner layers still share
-/// these locks, and keep them for detached work.
+/// Marks a request that `fail_open` serves without a lock. Contains the registry of the request's
+/// locks, in place of the handle that [`InExtensions`](crate::http::InExtensions) removes: inner
+/// layers still share these locks, and keep them for detached work.
 #[derive(Debug, Clone)]
-pub(crate) struct OuterHolds(pub(crate) Arc<HoldRegistry>);
+pub(crate) struct Unlocked(pub(crate) Arc<HoldRegistry>);
 
 /// Returns the registry of the request's locks from these extensions; `None` if no outer layer has
 /// made one.
 pub(crate) fn holds(extensions: &Extensions) -> Option<&Arc<HoldRegistry>> {
     let of_scope = extensions.get::<RequestLocks>().map(|locks| &locks.scope.holds);
     let of_handle = || extensions.get().map(LockHandle::request);
-    of_scope.or_else(of_handle).or_else(|| extensions.get().map(|OuterHolds(holds)| holds))
+    of_scope.or_else(of_handle).or_else(|| extensions.get().map(|Unlocked(holds)| holds))
 }
 
 fn too_late() -> LockError {

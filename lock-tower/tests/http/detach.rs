@@ -13,14 +13,15 @@ use lock_tests::http::{AnyBody, Client, Keeper, Pieces, gate, get, piece, serve,
 use lock_tests::{LIMIT, free, queued};
 use lock_tower::http::RequestBody;
 use lock_tower::{
-    ByPath, Cause, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle, OnLost,
+    ByPath, Cause, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle, LockScopeLayer,
+    OnLost, RequestLocks,
 };
 use lockcore::Locks;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::block_in_place;
 use tower::util::MapFutureLayer;
-use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
 
 async fn start(locks: &Locks, on_lost: OnLost) -> (SocketAddr, Keeper) {
     let (gate, keeper) = gate();
@@ -380,6 +381,58 @@ async fn a_stream_that_nobody_takes_any_more_is_dropped_and_frees_the_lock() {
         keeper.let_one_on();
         let pieces = streams.recv().await.unwrap(); // the section ran to completion
         tokio::time::timeout(LIMIT, pieces.closed()).await.expect("the body was dropped");
+        free(&locks, "/a").await;
+    }
+}
+
+/// An output of detached work that records whether the lock was held when the output was dropped.
+struct Output(LockHandle, mpsc::UnboundedSender<bool>);
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        let _ = self.1.send(!self.0.is_lost());
+    }
+}
+
+#[tokio::test]
+async fn an_output_that_nobody_takes_any_more_is_dropped_before_the_next_has_the_lock() {
+    for how in ["layer", "handle", "request"] {
+        let locks = Locks::in_memory();
+        let (gate, mut keeper) = gate();
+        let (seen, mut was_held) = mpsc::unbounded_channel();
+        let service = ServiceBuilder::new()
+            .layer(LockScopeLayer::new(locks.clone()))
+            .layer(HttpLockLayer::new(locks.clone(), ByPath::new()))
+            .option_layer((how == "layer").then(DetachLayer::new))
+            .service(service_fn(move |request: Request<_>| {
+                let (gate, seen) = (gate.clone(), seen.clone());
+                async move {
+                    let all = RequestLocks::of(request.extensions()).unwrap();
+                    let lock = request.extensions().get::<LockHandle>().unwrap().clone();
+                    let output = Arc::new(Output(lock.clone(), seen));
+                    let work = async move {
+                        gate.pass().await;
+                        output
+                    };
+                    let output = match how {
+                        "layer" => work.await,
+                        "handle" => lock.detach(work).await.unwrap(),
+                        _ => all.detach(work).await.unwrap(),
+                    };
+                    let mut response = Response::new(text(""));
+                    response.extensions_mut().insert(output);
+                    Ok::<_, BoxError>(response)
+                }
+            }));
+        let request = Request::get("/a").body(text("")).unwrap();
+        let mut response = Box::pin(service.oneshot(request));
+        tokio::select! {
+            _ = &mut response => unreachable!("the gate is closed"),
+            () = keeper.entered() => {}
+        }
+        drop(response); // as a server does when the client disconnects
+        keeper.let_one_on();
+        assert_eq!(was_held.recv().await, Some(true), "{how}");
         free(&locks, "/a").await;
     }
 }

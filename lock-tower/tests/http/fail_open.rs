@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Request, Response};
-use lock_tests::http::{Answer, AnyBody, get, serve, text};
+use lock_tests::http::{Answer, AnyBody, gate, get, serve, text};
 use lock_tests::{Connections, Disk, Flow, Proxy, Raw, RedisServer, lock_key, queued};
 use lock_tower::http::RequestBody;
-use lock_tower::{ByHeader, HttpLockLayer, LockHandle};
+use lock_tower::{ByHeader, DetachLayer, HttpLockLayer, LockHandle};
 use lockcore::{LockErrorKind, Locks, MemoryStore};
 use redis::cmd;
 use tokio::time::Instant;
@@ -62,6 +62,35 @@ async fn a_request_served_without_its_lock_has_no_handle_of_an_outer_layer_but_h
 
 async fn ask(address: SocketAddr, order: &str) -> Answer {
     get(address, "/", &format!("x-order: {order}\r\n")).await
+}
+
+#[tokio::test]
+async fn a_request_served_without_its_lock_finishes_in_a_detach_layer_although_the_client_has_gone()
+{
+    let store = MemoryStore::new();
+    let locks = Locks::builder().on_memory(&store).unwrap();
+    store.refuse(Some(LockErrorKind::Unavailable));
+    let (gate, mut keeper) = gate();
+    let layer = HttpLockLayer::new(locks, ByHeader::new("x-order")).fail_open(true).wait(WAIT);
+    let service = ServiceBuilder::new().layer(layer).layer(DetachLayer::new()).service(service_fn(
+        move |request: Request<_>| {
+            let gate = gate.clone();
+            async move {
+                assert!(request.extensions().get::<LockHandle>().is_none());
+                gate.pass().await;
+                Ok::<_, Infallible>(Response::new(text("")))
+            }
+        },
+    ));
+    let request = Request::get("/").header("x-order", "1").body(text("")).unwrap();
+    let mut response = Box::pin(service.oneshot(request));
+    tokio::select! {
+        _ = &mut response => unreachable!("the gate is closed"),
+        () = keeper.entered() => {}
+    }
+    drop(response); // as a server does when the client disconnects
+    keeper.let_one_on();
+    keeper.finished().await;
 }
 
 #[tokio::test]
