@@ -262,7 +262,8 @@ impl IdempotencyLayer {
     /// collected; 5 min by default. A handler that has not responded by then is dropped, and the
     /// request is refused with 500. The effects are unknown, so the record stays [without a
     /// response](Self::remember_starts). The time includes the decision of
-    /// [`when_unanswered`](Self::when_unanswered).
+    /// [`when_unanswered`](Self::when_unanswered), and the wait until the inner service is ready.
+    /// If the service does not become ready, the request is refused with 503, and leaves no record.
     pub fn max_run(mut self, max_run: Duration) -> Self {
         self.config.max_run = max_run;
         self

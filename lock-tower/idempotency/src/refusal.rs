@@ -32,6 +32,7 @@ use lock_tower::refusal::problem;
 /// | [`OutcomeUnknown`](Cause::OutcomeUnknown) | 409 | `idempotency-outcome-unknown` |
 /// | [`AnswerNotKept`](Cause::AnswerNotKept) | 409 | `idempotency-answer-not-kept` |
 /// | [`StoreUnavailable`](Cause::StoreUnavailable) | 503, `Retry-After` | `idempotency-store-unavailable` |
+/// | [`NotReady`](Cause::NotReady) | 503, `Retry-After` | `idempotency-not-ready` |
 /// | [`RecordMalformed`](Cause::RecordMalformed) | 500 | `idempotency-record-malformed` |
 /// | [`RunTooLong`](Cause::RunTooLong) | 500 | `idempotency-run-too-long` |
 /// | [`NotStored`](Cause::NotStored) | 500 | `idempotency-not-stored` |
@@ -93,6 +94,9 @@ pub enum Cause {
     AnswerNotKept,
     /// The store is unavailable, so the handler did not begin.
     StoreUnavailable,
+    /// The inner service did not become ready within
+    /// [`max_run`](crate::IdempotencyLayer::max_run), so the handler did not begin.
+    NotReady,
     /// The stored record is malformed, so the handler did not begin.
     RecordMalformed,
     /// The handler took longer than [`max_run`](crate::IdempotencyLayer::max_run) and was dropped.
@@ -124,6 +128,7 @@ impl Cause {
             Self::OutcomeUnknown => "idempotency-outcome-unknown",
             Self::AnswerNotKept => "idempotency-answer-not-kept",
             Self::StoreUnavailable => "idempotency-store-unavailable",
+            Self::NotReady => "idempotency-not-ready",
             Self::RecordMalformed => "idempotency-record-malformed",
             Self::RunTooLong => "idempotency-run-too-long",
             Self::NotStored => "idempotency-not-stored",
@@ -141,7 +146,9 @@ impl Cause {
             Self::ScopeRefused => StatusCode::FORBIDDEN,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::BodyRoomFull | Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::BodyRoomFull | Self::StoreUnavailable | Self::NotReady => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::OutcomeUnknown | Self::AnswerNotKept => StatusCode::CONFLICT,
             // Not 503, because gateways repeat the request after a 503, even a POST, and the
             // handler would begin twice.
@@ -171,7 +178,9 @@ impl Cause {
             Self::AnswerNotKept => {
                 "The request with this idempotency key was served, but the response was not kept."
             }
-            Self::StoreUnavailable => "The request cannot be served now. Try again later.",
+            Self::StoreUnavailable | Self::NotReady => {
+                "The request cannot be served now. Try again later."
+            }
             Self::RecordMalformed => "The record of this idempotency key is malformed.",
             Self::RunTooLong => "The request took too long: the effects, if any, are unknown.",
             Self::NotStored => "The request was served, but the response could not be stored.",
@@ -211,11 +220,12 @@ impl Refusal {
         &self.detail
     }
 
-    /// Returns how long the client should wait before a retry: 1 s if the store is unavailable or
-    /// the memory for bodies is full. `None` for all other causes. It is the response's
-    /// `Retry-After`.
+    /// Returns how long the client should wait before a retry: 1 s if the store is unavailable, the
+    /// inner service is not ready, or the memory for bodies is full. `None` for all other causes.
+    /// It is the response's `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
-        let may_pass = matches!(self.cause, Cause::BodyRoomFull | Cause::StoreUnavailable);
+        let may_pass =
+            matches!(self.cause, Cause::BodyRoomFull | Cause::StoreUnavailable | Cause::NotReady);
         may_pass.then_some(Duration::from_secs(1))
     }
 

@@ -1,7 +1,9 @@
-//! The work under a granted lock: record the start in the store, run the handler, store the
-//! response.
+//! The work under a granted lock: wait for the inner service, record the start in the store, run
+//! the handler, store the response.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -77,6 +79,17 @@ impl<S> Work<S> {
     {
         let Self { mut inner, body, keyed } = self;
         let latest = later(keyed.config.max_run);
+        // Before the start is recorded: a request whose service does not become ready has done
+        // nothing, and leaves no record that would refuse the next attempt.
+        match timeout_at(latest, keyed.ready(&mut inner)).await {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(response))) => return Ok(response),
+            Ok(Err(error)) => {
+                observe::ended(End::NothingDone);
+                return Err(error);
+            }
+            Err(_) => return Ok(keyed.config.refuse_keyed(Cause::NotReady)),
+        }
         let is_again = match keyed.start(&parts, latest, &guard).await {
             Next::Handler { is_again } => is_again,
             Next::Given(response) => {
@@ -92,8 +105,7 @@ impl<S> Work<S> {
             is_again,
         });
         let request = Request::from_parts(parts, ReadBody::whole(body));
-        let handling = async { inner.ready().await?.call(request).await };
-        match timeout_at(latest, handling).await {
+        match timeout_at(latest, inner.call(request)).await {
             Ok(Ok(response)) => Ok(keyed.record_outcome(response, is_again, latest, guard).await),
             Ok(Err(error)) => {
                 observe::ended(End::NoAnswer);
@@ -105,6 +117,28 @@ impl<S> Work<S> {
 }
 
 impl Keyed {
+    /// Waits until the inner service is ready, and returns `None`. If it is not ready at once,
+    /// looks for a response first, which another process may have stored during the wait for the
+    /// lock: that response needs no inner service.
+    async fn ready<S, Q, R>(
+        &self,
+        inner: &mut S,
+    ) -> Result<Option<Response<AnswerBody<R>>>, S::Error>
+    where
+        S: Service<Q>,
+    {
+        let Self { config, record, .. } = self;
+        if let Poll::Ready(ready) = poll_fn(|cx| Poll::Ready(inner.poll_ready(cx))).await {
+            return ready.map(|()| None);
+        }
+        if let Ok(Some(found)) = config.within(config.store.look_up(record)).await
+            && let Some(response) = self.answer(&found)
+        {
+            return Ok(Some(response));
+        }
+        inner.ready().await.map(|_| None)
+    }
+
     /// Records in the store that the handler starts, and returns [`Next::Handler`], or
     /// [`Next::Given`] if the function set by `when_unanswered` has returned a response. Returns
     /// [`Next::Answered`] if the record has a response or forbids the start, if the store fails, or

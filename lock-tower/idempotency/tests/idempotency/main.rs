@@ -8,6 +8,7 @@ mod lost;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod properties;
+mod ready;
 mod replay;
 mod setup;
 mod sockets;
