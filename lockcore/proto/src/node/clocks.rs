@@ -8,8 +8,9 @@
 //! changed clock takes no hold away.
 //!
 //! The servers of a Redis Cluster have separate clocks, so a response is compared with the last
-//! response for the same slot. After a slot has moved to another server, the comparison may be
-//! wrong. Then holds are renewed in vain.
+//! response for the same slot. A server's other slots would show the same step of the clock again,
+//! so this response replaces their last ones, too. After a slot has moved to another server, the
+//! comparison may be wrong. Then holds are renewed in vain.
 
 use std::time::Duration;
 
@@ -47,6 +48,12 @@ impl<P: Mirror> Core<P> {
         let here = self.now.since(last.sent);
         let ahead = there.saturating_sub(here);
         if ahead > lease::margin(here) {
+            let lane = self.table.lane_of_slot(slot);
+            let of_server = self
+                .last_readings
+                .iter_mut()
+                .filter(|(slot, _)| self.table.lane_of_slot(**slot) == lane);
+            of_server.for_each(|(_, last)| *last = reading);
             self.doubt(request.sent);
             self.renew_all_since(request.sent);
             self.push(Effect::Observe(Note::ServerAhead { ahead }));

@@ -65,7 +65,7 @@ pub(super) struct Table<P> {
     releases: ByTime,
     lanes: Vec<Lane>,
     /// The lane of each Cluster slot; `None` without a Cluster.
-    lane_of_slot: Option<Lanes>,
+    lanes_by_slot: Option<Lanes>,
     /// The locks with acquires in flight or unsent. A hash map reuses its memory, so adding and
     /// removing a lock mostly allocates nothing.
     asked_for: HashMap<LockName, AskedFor>,
@@ -89,7 +89,7 @@ impl<P: Mirror> Table<P> {
             ends: BTreeSet::new(),
             releases: BTreeSet::new(),
             lanes: vec![Lane::default()],
-            lane_of_slot: None,
+            lanes_by_slot: None,
             asked_for: HashMap::new(),
             to_send: Vec::new(),
             counts: Counts::default(),
@@ -115,11 +115,16 @@ impl<P: Mirror> Table<P> {
 
     /// Returns the Cluster slot of a lock; 0 without a Cluster.
     pub(super) fn slot(&self, lock: &LockName) -> u16 {
-        self.lane_of_slot.as_ref().map_or(0, |_| lock.slot())
+        self.lanes_by_slot.as_ref().map_or(0, |_| lock.slot())
     }
 
     pub(super) fn lane_of(&self, lock: &LockName) -> u16 {
-        self.lane_of_slot.as_ref().map_or(0, |lanes| lanes[usize::from(lock.slot())])
+        self.lanes_by_slot.as_ref().map_or(0, |lanes| lanes[usize::from(lock.slot())])
+    }
+
+    /// Returns the lane of a Cluster slot; 0 without a Cluster.
+    pub(super) fn lane_of_slot(&self, slot: u16) -> u16 {
+        self.lanes_by_slot.as_ref().map_or(0, |lanes| lanes[usize::from(slot)])
     }
 
     /// Sets the lane of each Cluster slot, and moves every entry and queue to its new lane. Returns
@@ -146,7 +151,7 @@ impl<P: Mirror> Table<P> {
                 self.lanes[usize::from(lane)].touches.insert(touch);
             }
         }
-        self.lane_of_slot.replace(lanes)
+        self.lanes_by_slot.replace(lanes)
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Entry<P>> {

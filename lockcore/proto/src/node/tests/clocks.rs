@@ -1,5 +1,7 @@
 //! Server clocks, beside the node's own clock.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 /// Returns the response of a server whose clock shows `ms`.
@@ -114,25 +116,61 @@ fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
 fn each_slot_of_a_cluster_has_a_clock_of_its_own() {
     let mut core = core();
     core.event(at(0)).set_lanes(lanes());
-    let slots = ["a", "b"].map(|lock| LockName::from(lock).slot());
-    assert_ne!(slots[0], slots[1]);
-    for lock in ["a", "b"] {
+    let locks = [0, 1].map(|lane| named(lane, 0));
+    for lock in &locks {
         held(&mut core, at(0), lock);
     }
     // The second server's clock is set forward, which is reported once.
     for (now, clocks) in [(10_000, [10_005, 90_005]), (20_000, [20_005, 100_005])] {
         let renewals = ticked(&mut core, at(now));
-        for (request, server_ms) in renewals.iter().zip(clocks) {
+        for request in &renewals {
+            let server_ms = clocks[usize::from(request.lane)];
             core.event(at(now + 10)).replied(request, &renewed(request, server_ms));
         }
         for request in ticked(&mut core, at(now + 20)) {
-            core.event(at(now + 30)).replied(
-                &request,
-                &renewed(&request, clocks[usize::from(request.lock == LockName::from("b"))] + 20),
-            );
+            core.event(at(now + 30))
+                .replied(&request, &renewed(&request, clocks[usize::from(request.lane)] + 20));
         }
         assert_eq!(core.doubted_before, at(10_000), "at {now}");
     }
+}
+
+// Each slot would show the step, and each detection begins to renew all holds from the first on.
+#[test]
+fn a_step_of_a_server_s_clock_is_detected_once_however_many_of_its_slots_have_holds() {
+    const HOLDS: usize = 1_024;
+    let mut core = core();
+    core.event(at(0)).set_lanes(lanes());
+    let mut slots = BTreeSet::new();
+    let mut names = (0..).map(|number: u64| number.to_string());
+    while slots.len() < HOLDS {
+        let name = names.next().expect("there is no last number");
+        if slots.insert(LockName::from(name.as_str()).slot()) {
+            held(&mut core, at(0), &name);
+        }
+    }
+    let (mut steps, mut renewals, mut now) = (0, 0, 11_000);
+    loop {
+        while core.event(at(now)).tick() {}
+        let mut requests = Vec::new();
+        for effect in core.drain() {
+            match effect {
+                Effect::Send(request) => requests.push(request),
+                Effect::Observe(Note::ServerAhead { .. }) => steps += 1,
+                _ => {}
+            }
+        }
+        if requests.is_empty() {
+            break;
+        }
+        renewals += requests.len();
+        now += 1;
+        for request in &requests {
+            core.event(at(now)).replied(request, &renewed(request, now + 5_000));
+        }
+    }
+    assert_eq!(steps, LANES, "one for each server");
+    assert!(renewals <= 2 * HOLDS, "{renewals} renewals");
 }
 
 #[test]
