@@ -238,6 +238,9 @@ pub struct Core<P> {
     renew_all: Option<(u64, Moment)>,
     commands: Link,
     subscription: Link,
+    /// When the subscription was last found open, or had to be opened again. A touch sent earlier
+    /// does not show whether the server knows the present subscription.
+    subscribed: Moment,
     next_attempt: u64,
     last_success: Moment,
     /// The round-trip time of the last request that got a response.
@@ -273,6 +276,7 @@ impl<P: Mirror> Core<P> {
             renew_all: None,
             commands: Link::Up,
             subscription: Link::Up,
+            subscribed: Moment::default(),
             next_attempt: 1,
             last_success: Moment::default(),
             round_trip: Duration::ZERO,
@@ -702,6 +706,9 @@ impl<P: Mirror> Core<P> {
             // The server behind the new connection may have lost all data.
             self.renew_all_since(now);
             self.recent_releases.reconnected();
+        }
+        if self.subscription.is_up() {
+            self.subscribed = now;
         }
         let is_up = self.is_up();
         for lane in 0..self.table.lanes().len() as u16 {

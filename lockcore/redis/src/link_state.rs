@@ -105,6 +105,11 @@ impl LinkState {
         Some(Outage { since, error })
     }
 
+    /// Returns true if the connection is up, and has been since `then` at the latest.
+    pub(crate) fn is_up_since(&self, then: Instant) -> bool {
+        self.is_up() && self.up_since() <= then
+    }
+
     /// Returns when the connection was last established.
     pub(crate) fn up_since(&self) -> Instant {
         self.changed().up
@@ -123,5 +128,24 @@ impl LinkState {
             why.kind = ClientErrorKind::Unavailable;
         }
         Some(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_came_back_was_not_up_before() {
+        let state = LinkState::up(Box::new(|_| {}));
+        let before = Instant::now();
+        assert!(state.is_up_since(before));
+        state.end("cut");
+        assert!(!state.is_up_since(before));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        state.set_up();
+        assert!(!state.is_up_since(before) && state.is_up_since(Instant::now()));
     }
 }

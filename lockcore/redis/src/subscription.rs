@@ -145,9 +145,12 @@ impl Subscription {
 
     /// Has the subscription closed and opened again. Call it if the server that runs the commands
     /// reports no subscriber for the channel, because the messages from that server would not
-    /// arrive.
-    pub fn reopen(&self) {
-        self.reopen.notify_one();
+    /// arrive. Does nothing if the subscription was opened after `sent`, when the request for the
+    /// report was sent: the report may concern the subscription before it.
+    pub fn reopen(&self, sent: Instant) {
+        if self.state.is_up_since(sent) {
+            self.reopen.notify_one();
+        }
     }
 }
 

@@ -31,6 +31,7 @@ use proto::wire::{Wire, keys, no_such_command};
 use proto::{FencingToken, Label, Link, LockErrorKind, LockName, NodeId, StoreError, Topology};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use confirmations::Confirmations;
@@ -359,7 +360,7 @@ impl Store for RedisStore {
     }
 
     fn reopen_subscription(&self) {
-        self.subscription.reopen();
+        self.subscription.reopen(Instant::now());
     }
 
     fn close(&self) {

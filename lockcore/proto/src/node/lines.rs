@@ -144,7 +144,10 @@ impl<P: Mirror> Core<P> {
             let due = self.lease_end(first, reply.first_end_ms);
             self.table.touch_by(&request.lock, due);
         }
-        if reply.outcome.listeners == 0 && self.subscription.is_up() {
+        let is_of_present = self.subscription.is_up() && request.sent >= self.subscribed;
+        if reply.outcome.listeners == 0 && is_of_present {
+            // The touches in flight would report the same.
+            self.subscribed = self.now;
             self.push(Effect::Observe(Note::Deaf));
             self.push(Effect::Reopen);
         }

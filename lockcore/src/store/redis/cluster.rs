@@ -30,6 +30,7 @@ use proto::{
 use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::following::refresh_topology;
@@ -184,13 +185,12 @@ fn not_by_tcp() -> LockError {
 }
 
 /// Opens a shard's subscription again if the server has no subscriber for this node. The server
-/// reports this in the reply to a touch.
-fn note_listeners(shard: &Shard, answer: &Answer) {
+/// reports this in the reply to a touch, which was sent at `sent`.
+fn note_listeners(shard: &Shard, sent: Instant, answer: &Answer) {
     if let Answer::Touched(reply) = answer
         && reply.outcome.listeners == 0
-        && shard.subscription.borrow().is_up()
     {
-        shard.store.reopen_subscription();
+        shard.store.subscription.reopen(sent);
     }
 }
 
@@ -207,8 +207,9 @@ impl Shared {
         let hears = matches!(request.command, Command::Acquire { mode: Mode::Wait, .. });
         let way = Way { slot: request.lock.slot(), hears, route };
         let send = |shard: &Shard, asking| send(shard, group.clone(), asking);
+        let sent = Instant::now();
         let (shard, reply) = self.routed(way, send).await?;
-        reply.answers.iter().flatten().for_each(|answer| note_listeners(&shard, answer));
+        reply.answers.iter().flatten().for_each(|answer| note_listeners(&shard, sent, answer));
         Ok(reply)
     }
 

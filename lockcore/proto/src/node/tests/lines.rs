@@ -102,3 +102,41 @@ fn where_a_command_left_something_to_do_a_touch_follows_at_once() {
     core.event(at(2)).replied(&asked[0], &Answer::Touched(done));
     assert_eq!(sent(&mut core).len(), 1, "until nothing is left to do");
 }
+
+/// Passes in the response to a touch that found no subscriber of this node. Returns how often the
+/// subscription is opened again.
+fn unheard(core: &mut Core<()>, now: Moment, touch: &StoreRequest) -> usize {
+    let waiting = Touched { members: vec![Presence::Waiting], listeners: 0 };
+    core.event(now).replied(touch, &Answer::Touched(reply(waiting, LEASE, None)));
+    core.drain().into_iter().filter(|effect| matches!(effect, Effect::Reopen)).count()
+}
+
+#[test]
+fn a_touch_from_before_the_subscription_came_back_does_not_have_it_opened_again() {
+    let mut core = core();
+    queued(&mut core, at(0), "a");
+    core.event(at(1_000)).linked(Link::Up, Link::down("cut"));
+    core.event(at(1_001)).touch_line(&LockName::from("a"));
+    let before = sent(&mut core);
+    core.event(at(1_002)).linked(Link::Up, Link::Up);
+    assert_eq!(unheard(&mut core, at(1_003), &before[0]), 0, "it was sent while there was none");
+    let since = ticked(&mut core, at(1_003));
+    assert_eq!((touches(&since), unheard(&mut core, at(1_004), &since[0])), (1, 1));
+}
+
+#[test]
+fn of_several_touches_on_their_way_one_has_the_subscription_opened_again() {
+    let mut core = core();
+    for lock in ["a", "b"] {
+        queued(&mut core, at(0), lock);
+    }
+    for lock in ["a", "b"] {
+        core.event(at(1_000)).touch_line(&LockName::from(lock));
+    }
+    let touches = sent(&mut core);
+    assert_eq!(unheard(&mut core, at(1_001), &touches[0]), 1);
+    assert_eq!(unheard(&mut core, at(1_002), &touches[1]), 0, "it is being opened");
+    core.event(at(1_003)).touch_line(&LockName::from("a"));
+    let later = sent(&mut core);
+    assert_eq!(unheard(&mut core, at(1_004), &later[0]), 1, "it is still unknown");
+}
