@@ -6,6 +6,9 @@
 //!   the task of the connection, has woken several callers for replies read together, it sends all
 //!   their new requests in a single write. On a runtime with a single thread, a caller that then
 //!   blocks the thread delays them: writing each at once would cost more in every other case.
+//! - Bytes that are not written yet may wait for the server, or, on a runtime with a single thread,
+//!   only for the reader: for example after a task has dropped many guards. The reader alone times
+//!   requests out, so only a timed-out request shows that the server is the reason.
 //! - A timed-out request stays in the queue: its reply, if any, is discarded in order, and never
 //!   delivered to the next request. So are all but the last reply to a transaction.
 //! - All requests on a connection have the same timeout, so they expire in the order of sending,
@@ -35,8 +38,8 @@ use crate::call::Packed;
 use crate::failure;
 use crate::task::Begin;
 
-/// Maximum number of bytes that wait to be written, because the server does not read them. Above
-/// it, the next request fails, and the connection has to be replaced.
+/// Maximum number of bytes that wait to be written while the server does not respond. Above it, the
+/// next request fails, and the connection has to be replaced.
 const MAX_UNWRITTEN: usize = 16 << 20;
 /// Initial size of the read buffer in bytes. The buffers for reading and for writing shrink to this
 /// size when they are empty.
@@ -238,10 +241,12 @@ impl State {
     /// The caller must append the request with this deadline to `pending`, and then wake the task.
     ///
     /// # Errors
-    /// The connection is closed, or too many bytes are not written yet.
+    /// The connection is closed, or the server does not respond, and too many bytes are not written
+    /// yet.
     fn send(&mut self, command: &Packed) -> Result<(Instant, Option<Waker>), RedisError> {
         let outgoing = self.outgoing.as_mut().map_err(|why| why.clone())?;
-        if outgoing.requests.len() - outgoing.written > MAX_UNWRITTEN {
+        let is_late = self.pending.front().is_some_and(|oldest| oldest.recipient.is_none());
+        if is_late && outgoing.requests.len() - outgoing.written > MAX_UNWRITTEN {
             return Err(failure::unsent("the server leaves too many requests unread"));
         }
         let is_first = outgoing.requests.is_empty();

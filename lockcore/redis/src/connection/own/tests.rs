@@ -306,10 +306,37 @@ async fn a_slow_reader_gets_all_requests_in_their_order() {
     }
 }
 
+// On a runtime with a single thread, the reader cannot write while a caller has the thread.
+#[tokio::test]
+async fn a_burst_that_only_its_own_thread_keeps_unwritten_breaks_no_connection() {
+    const REQUESTS: usize = 20;
+    let (connection, mut server) = pair(1 << 16);
+    settle().await;
+    let command = Packed::from(&echo(&"x".repeat(1 << 20)));
+    let mut answers = Vec::new();
+    for _ in 0..REQUESTS {
+        let (sender, mut receiver) = oneshot::channel();
+        give(&connection, &command, move |answer: Answered| drop(sender.send(answer)));
+        assert!(receiver.try_recv().is_err(), "it is refused");
+        answers.push(receiver);
+    }
+    let mut request = Vec::new();
+    command.write(&mut request);
+    for answer in answers {
+        let mut bytes = vec![0; request.len()];
+        soon(server.read_exact(&mut bytes)).await.expect("the requests come");
+        assert!(bytes == request, "another request");
+        server.write_all(b":7\r\n").await.expect("it is open");
+        assert_eq!(soon(answer).await.expect("told"), Ok(Value::Int(7)));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_never_reads_costs_a_bounded_memory() {
     let (connection, _server) = pair(64);
     let command = echo(&"x".repeat(1 << 20));
+    // Until then, our own thread may be the reason why nothing is written.
+    assert!(soon(connection.send(&command)).await.expect_err("no answer").is_timeout());
     let mut sending = Vec::new();
     let refused = loop {
         let connection = connection.clone();
