@@ -11,8 +11,8 @@
 //! more there. It does so only once: if yet another server takes over right then, the hold ends
 //! with its lease, and the queue position with a claim.
 //!
-//! A member that was given up in an outage, because the server acknowledged none of its leaves,
-//! leaves once more, too.
+//! A member that was given up, because the server acknowledged none of its leaves in an outage, or
+//! refused writes, leaves once more, too.
 
 use std::collections::VecDeque;
 

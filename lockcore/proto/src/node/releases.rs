@@ -135,8 +135,9 @@ impl<P: Mirror> Core<P> {
 
     /// Handles a failed release or leave: schedules a leave as the next try, or gives up after the
     /// last try. Repeating is harmless: the first request to run removes the member, and later ones
-    /// find nothing. After an outage, a member that was given up leaves again, because it may still
-    /// be queued: the node's other waiters keep it alive there, and its turn would delay them.
+    /// find nothing. A member that was given up leaves again after an outage, or after a time in
+    /// which the server refused writes, because it may still be queued: the node's other waiters
+    /// keep it alive there, and its turn would delay them.
     pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
@@ -161,7 +162,7 @@ impl<P: Mirror> Core<P> {
                 entry.state = State::Over;
                 entry.leaves_again
             });
-            if error.kind == LockErrorKind::Unavailable {
+            if error.is_transient() {
                 let (lock, member) = (lock.clone(), member.clone());
                 let is_for_all = false;
                 self.leave_later(RecentRelease { number, heard: now, is_for_all, lock, member });

@@ -112,17 +112,21 @@ fn leaving(requests: &[StoreRequest]) -> Vec<Member> {
 // queue, where it would be granted the lock, and nobody would take it.
 #[test]
 fn a_waiter_whose_leave_was_given_up_in_an_outage_leaves_after_it() {
-    let mut core = core();
     let away = StoreError::ambiguous("away");
-    let (member, now) = given_up(&mut core, "a", &away);
-    assert_eq!(ticked(&mut core, now), [], "nothing is sent without a connection");
-    core.event(now).linked(Link::Up, Link::Up);
-    let requests = ticked(&mut core, now);
-    assert_eq!(leaving(&requests), [member]);
-    let left = reply(vec![Left::Left], Duration::ZERO, None);
-    core.event(now).replied(&requests[0], &Answer::Left(left));
-    assert_eq!(ticked(&mut core, now), [], "once is enough");
-    assert_eq!((core.counts().given_back, core.counts().failed), (0, 1));
+    // A server with too few replicas, or with a full disk.
+    let refuses_writes = StoreError::refused(LockErrorKind::ReadOnly, "MISCONF");
+    for error in [away, refuses_writes] {
+        let mut core = core();
+        let (member, now) = given_up(&mut core, "a", &error);
+        assert_eq!(ticked(&mut core, now), [], "nothing is sent without a connection");
+        core.event(now).linked(Link::Up, Link::Up);
+        let requests = ticked(&mut core, now);
+        assert_eq!(leaving(&requests), [member], "{error:?}");
+        let left = reply(vec![Left::Left], Duration::ZERO, None);
+        core.event(now).replied(&requests[0], &Answer::Left(left));
+        assert_eq!(ticked(&mut core, now), [], "once is enough");
+        assert_eq!((core.counts().given_back, core.counts().failed), (0, 1));
+    }
 }
 
 #[test]
