@@ -17,6 +17,9 @@ use crate::node::lane::{ByTime, Lane, Lanes, Traffic, move_in_time};
 use crate::node::lease;
 use crate::node::moment::Moment;
 
+/// The number of locks for which the record of acquires keeps its memory while it is empty.
+const KEPT: usize = 1_024;
+
 /// A local queue: this node's waiters for a lock. A common request, the touch, keeps them alive on
 /// the server and returns their state.
 #[derive(Debug, Clone)]
@@ -67,7 +70,7 @@ pub(super) struct Table<P> {
     /// The lane of each Cluster slot; `None` without a Cluster.
     lanes_by_slot: Option<Lanes>,
     /// The locks with acquires in flight or unsent. A hash map reuses its memory, so adding and
-    /// removing a lock mostly allocates nothing.
+    /// removing a lock mostly allocates nothing. The memory of a burst is returned after it.
     asked_for: HashMap<LockName, AskedFor>,
     to_send: Vec<u64>,
     counts: Counts,
@@ -456,6 +459,9 @@ impl<P: Mirror> Table<P> {
             Place::Vacant(of_lock) => debug_assert!(false, "{:?} was not requested", of_lock.key()),
             Place::Occupied(last) if last.get().count == 1 => drop(last.remove()),
             Place::Occupied(mut of_lock) => of_lock.get_mut().count -= 1,
+        }
+        if self.asked_for.is_empty() {
+            self.asked_for.shrink_to(KEPT);
         }
     }
 

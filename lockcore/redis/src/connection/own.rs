@@ -41,6 +41,8 @@ use crate::task::Begin;
 /// Maximum number of bytes that wait to be written while the server does not respond. Above it, the
 /// next request fails, and the connection has to be replaced.
 const MAX_UNWRITTEN: usize = 16 << 20;
+/// The number of pending requests for which the queue keeps its memory while it is empty.
+const KEPT: usize = 1_024;
 /// Initial size of the read buffer in bytes. The buffers for reading and for writing shrink to this
 /// size when they are empty.
 const READ: usize = 16 << 10;
@@ -448,6 +450,9 @@ impl<S: AsyncRead> Reader<S> {
                 }
                 None => is_unasked = true,
             }
+        }
+        if state.pending.is_empty() {
+            state.pending.shrink_to(KEPT);
         }
         let answers = self.answered.len();
         // Several replies wake several tasks, and each may send a request. The reader then writes
