@@ -22,6 +22,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod unreachable_waiters;
+mod warning_pace;
 
 pub(crate) use attempt::{Attempt, LocalOptions, SILENCE};
 pub(crate) use clock::{later, until};

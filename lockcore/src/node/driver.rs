@@ -168,7 +168,7 @@ impl Driver {
         begin_class(&classes.unnamed());
         Self {
             store,
-            observer: Observer::new(id.clone(), &settings),
+            observer: Observer::new(id.clone(), &settings, &runtime),
             classes,
             refusals: RefusalPace::default(),
             id,

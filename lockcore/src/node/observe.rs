@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use proto::node::{Note, Refusal};
 use proto::{Answer, FencingToken, Label, LockErrorKind, LockName, NodeId, StoreError};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Span, debug, warn};
@@ -22,12 +23,13 @@ use super::hold_cell::HoldCell;
 use super::settings::Settings;
 use crate::node::class::Class;
 use crate::node::unreachable_waiters::UnreachableWaiters;
+use crate::node::warning_pace::{Warning, WarningPace};
 use crate::operate::hottest::{FullQueues, Heat};
 use crate::types::trace_links::TraceLinks;
 
 /// The name of the code that receives events and metrics, for the log message about a panic in that
 /// code.
-const WATCHERS: &str = "a tracing subscriber, TraceLinks or a metrics recorder";
+pub(super) const WATCHERS: &str = "a tracing subscriber, TraceLinks or a metrics recorder";
 
 /// A lock name as it appears in the log: escaped, or `(redacted)`.
 struct LoggedName<'a> {
@@ -139,6 +141,7 @@ pub(crate) struct Observer {
     redact_names: bool,
     trace_links: Option<Arc<dyn TraceLinks>>,
     unreachable_waiters: UnreachableWaiters,
+    warnings: WarningPace,
     behind_own: WarnedNames,
     pub(crate) heat: Heat,
     is_of_quorum: bool,
@@ -147,9 +150,11 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    pub(super) fn new(node: NodeId, settings: &Settings) -> Self {
+    /// Creates a node's observer. `runtime` is where the number of left out warnings is logged.
+    pub(super) fn new(node: NodeId, settings: &Settings, runtime: &Handle) -> Self {
         begin_counters();
         Self {
+            warnings: WarningPace::new(node.clone(), settings.primary, runtime),
             node,
             primary: settings.primary,
             redact_names: settings.redact_names,
@@ -163,9 +168,9 @@ impl Observer {
     }
 
     /// Creates a quorum's observer from the settings of one of its nodes.
-    pub(crate) fn of_quorum(node: NodeId, settings: &Settings) -> Self {
+    pub(crate) fn of_quorum(node: NodeId, settings: &Settings, runtime: &Handle) -> Self {
         let settings = Settings { primary: None, ..settings.clone() };
-        Self { is_of_quorum: true, ..Self::new(node, &settings) }
+        Self { is_of_quorum: true, ..Self::new(node, &settings, runtime) }
     }
 
     fn name<'a>(&self, lock: &'a LockName) -> LoggedName<'a> {
@@ -341,11 +346,15 @@ impl Observer {
                 }
             }
             Note::PositionLost { lock } => {
-                warn!(lock = %self.name(lock), primary, "queue position lost: re-enqueued at the tail");
+                if self.warnings.admits(Warning::PositionLost) {
+                    warn!(lock = %self.name(lock), primary, "queue position lost: re-enqueued at the tail");
+                }
                 count!("lockcore_positions_lost_total");
             }
             Note::Missed { lock } => {
-                warn!(lock = %self.name(lock), primary, "granted, but the future was not polled in time: the lock is released, and the queue position is lost");
+                if self.warnings.admits(Warning::Missed) {
+                    warn!(lock = %self.name(lock), primary, "granted, but the future was not polled in time: the lock is released, and the queue position is lost");
+                }
                 count!("lockcore_positions_lost_total");
             }
             Note::Renewed { lock } => {
@@ -363,21 +372,27 @@ impl Observer {
                 }
             }
             Note::RenewalFailed { lock, error } => {
-                warn!(lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail, "the hold could not be renewed yet");
+                if self.warnings.admits(Warning::RenewalFailed) {
+                    warn!(lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail, "the hold could not be renewed yet");
+                }
                 count!("lockcore_renewals_total", "outcome" => "failed");
             }
             Note::Lost { lock, held, why, of } if primary.is_some() => {
                 debug!(lock = %self.name(lock), class = of.class_name(), primary, ?held, why, "a quorum primary no longer holds the lock");
             }
             Note::Lost { lock, held, why, of } => {
-                warn!(lock = %self.name(lock), class = of.class_name(), ?held, why, "the hold is lost");
+                if self.warnings.admits(Warning::Lost) {
+                    warn!(lock = %self.name(lock), class = of.class_name(), ?held, why, "the hold is lost");
+                }
                 count!("lockcore_lost_total", "class" => of.class_label());
             }
             Note::LeaveFailed { lock, error } => {
-                warn!(
-                    lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail,
-                    "the server did not confirm the release: the lease will expire"
-                );
+                if self.warnings.admits(Warning::LeaveFailed) {
+                    warn!(
+                        lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail,
+                        "the server did not confirm the release: the lease will expire"
+                    );
+                }
                 count!("lockcore_not_released_total");
             }
             Note::TouchFailed { lock, error } => {
@@ -396,7 +411,9 @@ impl Observer {
                 }
             }
             Note::Deaf => {
-                warn!(node = %self.node, primary, "the server lost this node's subscription: subscribing again");
+                if self.warnings.admits(Warning::Deaf) {
+                    warn!(node = %self.node, primary, "the server lost this node's subscription: subscribing again");
+                }
             }
             Note::ServerAhead { ahead } => {
                 warn!(node = %self.node, primary, ?ahead, "the server's clock ran ahead of the local clock: renewing all holds");

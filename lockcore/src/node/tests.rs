@@ -41,6 +41,7 @@ mod clocks;
 mod fenced;
 mod foreign;
 mod overtaken;
+mod refused;
 mod sets;
 mod slow;
 mod unanswered;

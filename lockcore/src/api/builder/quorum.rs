@@ -105,8 +105,9 @@ impl LocksBuilder {
         terms.check(self.defaults.checked()?.lease)?;
         let first = list.iter().find_map(|(connected, _)| Some(Arc::clone(&connected.as_ref()?.0)));
         let node = first.ok_or_else(|| LockError::new(LockErrorKind::Unavailable))?;
-        let observer = Observer::of_quorum(node.id.clone(), &node.settings);
-        let primaries = Primaries::new(list, terms, observer, &Handle::current());
+        let runtime = Handle::current();
+        let observer = Observer::of_quorum(node.id.clone(), &node.settings, &runtime);
+        let primaries = Primaries::new(list, terms, observer, &runtime);
         Ok(Locks { backend: Backend::of_quorum(node, primaries) })
     }
 }

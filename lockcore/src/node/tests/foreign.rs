@@ -188,7 +188,7 @@ impl PanicsOnExit {
 
 /// A subscriber that lives on: with a single subscriber, tracing consults the thread that first
 /// reaches a span, which may have none.
-static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| PanicsOnExit::after(isize::MAX));
+pub(super) static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| PanicsOnExit::after(isize::MAX));
 
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_that_panics_when_a_span_is_left_costs_no_lock() {

@@ -93,8 +93,9 @@ impl Network {
         let node = list[0].0.as_ref().map(|(node, _)| Arc::clone(node)).expect("connected");
         let request_timeout = Duration::from_secs(2);
         let terms = Terms { max_lease: MAX_LEASE, spare: self.spare, request_timeout };
-        let observer = Observer::of_quorum(node.id.clone(), &node.settings);
-        let primaries = Primaries::new(list, terms, observer, &Handle::current());
+        let runtime = Handle::current();
+        let observer = Observer::of_quorum(node.id.clone(), &node.settings, &runtime);
+        let primaries = Primaries::new(list, terms, observer, &runtime);
         let locks = Locks { backend: Backend::of_quorum(node, primaries) };
         self.processes.push(Process { locks, wires });
         self.processes.len() - 1
