@@ -320,9 +320,11 @@ impl SharedHold {
     /// released or leaked before. This runs code from outside this crate, so no mutex may be
     /// locked.
     fn notify_lost(&self) {
-        let is_kept = matches!(*self.state(), State::Held(_));
+        if !matches!(*self.state(), State::Held(_)) {
+            return;
+        }
         self.lost.cancel();
-        if is_kept && !self.is_loss_reported.swap(true, Ordering::Relaxed) {
+        if !self.is_loss_reported.swap(true, Ordering::Relaxed) {
             self.report_loss();
         }
     }
@@ -470,5 +472,24 @@ impl SharedHold {
             drop(before);
             self.changed.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::locks::Locks;
+
+    // The task may check the hold after the release has begun, on another thread.
+    #[tokio::test]
+    async fn a_check_during_a_release_takes_it_for_no_loss() {
+        let locks = Locks::builder().in_memory_quorum(3).expect("3 stores");
+        let guard = locks.lock("k").await.expect("free");
+        let token = guard.cancellation_token();
+        let crate::backend::Hold::Quorum(hold) = &guard.0 else { panic!("a quorum") };
+        let steps = hold.shared.take();
+        hold.shared.until_lost().await;
+        assert!(!token.is_cancelled());
+        assert!(!hold.shared.lost.is_cancelled());
+        drop(steps);
     }
 }
