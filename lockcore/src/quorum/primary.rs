@@ -134,7 +134,7 @@ impl Primary {
 
 impl SharedPrimary {
     async fn run(&self, connect: Connect, mut server: Option<u64>) {
-        let node = self.connected(connect).await;
+        let Some(node) = self.connected(connect).await else { return };
         let mut links = Links::of(&*node.store);
         loop {
             if let Some(server) = server.take() {
@@ -182,15 +182,35 @@ impl SharedPrimary {
         refusal.error = Some(error);
     }
 
-    async fn connected(&self, connect: Connect) -> &Arc<Node> {
-        loop {
-            if let Some(node) = self.node.get() {
-                return node;
-            }
+    /// Connects to the primary, unless it is connected, and returns the node. Returns `None` once
+    /// the view is closed: a shutdown closes only the nodes that exist.
+    async fn connected(&self, connect: Connect) -> Option<&Arc<Node>> {
+        let mut view = self.view.subscribe();
+        tokio::select! {
+            biased;
+            _ = view.wait_for(|view| view.is_closed) => {}
+            () = self.connect(connect) => {}
+        }
+        self.node.get()
+    }
+
+    async fn connect(&self, connect: Connect) {
+        while self.node.get().is_none() {
             match connect().await {
                 Ok((node, _)) => {
                     self.refusal().error = None;
-                    drop(self.node.set(node));
+                    // Under the mutex of the view, so that a shutdown finds the node, or the node
+                    // finds the view closed.
+                    let mut node = Some(node);
+                    self.view.send_if_modified(|view| {
+                        if !view.is_closed {
+                            let _ = node.take().map(|node| self.node.set(node));
+                        }
+                        false
+                    });
+                    if node.is_some() {
+                        return;
+                    }
                 }
                 Err(error) => {
                     self.refused(error);

@@ -5,16 +5,24 @@ mod network;
 mod walk;
 mod zones;
 
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use proto::LockErrorKind;
 use tokio::runtime::{Builder, Handle};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::network::{MAX_LEASE, Network};
+use super::{Connect, Primaries};
 use crate::api::guard::LockGuard;
 use crate::api::locks::Locks;
+use crate::node::Observer;
 use crate::store::memory::MemoryStore;
+use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 
 fn ms(ms: u64) -> Duration {
@@ -630,6 +638,42 @@ async fn a_shutdown_ends_acquisitions_and_holds_and_leaves_nothing() {
     assert_eq!(error.kind(), LockErrorKind::Closed);
     assert!(guard.is_lost());
     assert!(held_at(&network).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_the_connects_to_primaries_that_were_away() {
+    let mut network = Network::new(3, 38);
+    let process = network.start();
+    let present = Arc::clone(network.locks(process).backend.node());
+    let (asked, reached) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    // The first primary is away, the second connects slowly.
+    let away: Connect = Box::new({
+        let asked = Arc::clone(&asked);
+        move || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            ready(Err(LockError::new(LockErrorKind::Unavailable))).boxed()
+        }
+    });
+    let slow: Connect = Box::new({
+        let (reached, node) = (Arc::clone(&reached), Arc::clone(&present));
+        move || {
+            let (reached, node) = (Arc::clone(&reached), Arc::clone(&node));
+            async move { reached.acquire().await.map(|_| (node, None)).map_err(|_| unreachable!()) }
+                .boxed()
+        }
+    });
+    let terms = network.locks(process).backend.primaries().terms;
+    let observer = Observer::of_quorum(present.id.clone(), &present.settings);
+    let list = vec![(None, away), (None, slow)];
+    let primaries = Primaries::new(list, terms, observer, &Handle::current());
+    sleep(ms(5_000)).await;
+    assert!(asked.load(Ordering::Relaxed) > 2);
+    primaries.shut_down(Duration::ZERO).await;
+    asked.store(0, Ordering::Relaxed);
+    reached.add_permits(1);
+    sleep(ms(5_000)).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "the first is not asked any more");
+    assert!(primaries.nodes().next().is_none(), "the second is not kept");
 }
 
 #[tokio::test(start_paused = true)]
