@@ -136,6 +136,7 @@ impl SharedPrimary {
     async fn run(&self, connect: Connect, mut server: Option<u64>) {
         let Some(node) = self.connected(connect).await else { return };
         let mut links = Links::of(&*node.store);
+        let mut watched = None;
         loop {
             if let Some(server) = server.take() {
                 self.until_over(node, server, &mut links).await;
@@ -145,7 +146,7 @@ impl SharedPrimary {
             tokio::select! {
                 biased;
                 () = links.until(false) => {}
-                begun = self.until_counting(node) => {
+                begun = self.until_counting(node, &mut watched) => {
                     self.publish(Some(begun));
                     server = Some(begun);
                 }
@@ -221,10 +222,11 @@ impl SharedPrimary {
     }
 
     /// Completes once the primary has been connected for [`STABLE_AFTER`], and all leases it may
-    /// have lost are over. Returns the server number.
-    async fn until_counting(&self, node: &Arc<Node>) -> u64 {
+    /// have lost are over. Returns the server number. `watched` is the number of the last server
+    /// observed, and since when; it stays over a broken connection, because a server with the same
+    /// number has lost no data.
+    async fn until_counting(&self, node: &Arc<Node>, watched: &mut Option<(u64, Instant)>) -> u64 {
         sleep(STABLE_AFTER).await;
-        let mut watched: Option<(u64, Instant)> = None;
         loop {
             let asked = Instant::now();
             let standing = node.store.standing().await;

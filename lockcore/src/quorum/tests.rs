@@ -448,6 +448,29 @@ async fn a_primary_whose_clock_is_set_back_counts_once_it_was_watched_for_the_lo
     guard.release().await.expect("held");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_broken_connection_does_not_restart_the_observation_of_a_primary() {
+    let mut network = Network::new(3, 37);
+    // Does not count by its own clock for an hour.
+    network.primaries[0].set_clock_forward(ms(3_600_000));
+    let process = network.start();
+    network.restart(0, false);
+    sleep(ms(500)).await;
+    network.primaries[0].set_clock_back(ms(3_600_000));
+    network.cut(process, 1, true);
+    let began = Instant::now();
+    let request = network.locks(process).key("k").lease(MAX_LEASE);
+    let waiting = tokio::spawn(request.lock());
+    for _ in 0..3 {
+        sleep(ms(1_800)).await;
+        network.cut(process, 0, true);
+        network.mend(process, 0);
+    }
+    drop(soon(waiting).await.expect("no panic").expect("granted"));
+    assert!(began.elapsed() >= MAX_LEASE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < 2 * MAX_LEASE, "{:?}", began.elapsed());
+}
+
 /// Locks another name at one primary, from a process that uses no other primary.
 async fn stranger(network: &Network, primary: usize) {
     let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
