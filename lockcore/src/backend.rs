@@ -78,7 +78,7 @@ impl Backend {
     }
 
     #[cfg(test)]
-    pub(crate) fn primaries(&self) -> &Primaries {
+    pub(crate) fn primaries(&self) -> &Arc<Primaries> {
         self.quorum.as_ref().expect("a quorum")
     }
 

@@ -27,6 +27,9 @@
 //!   the process also queue there first: the primary becomes the *lead* of the lock. All then wait
 //!   in a single queue, and find the other primaries free.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -37,7 +40,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either, join_all, select};
 use proto::node::{Note, Refusal, Request};
-use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode};
+use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode, WhenBusy};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -80,10 +83,12 @@ impl AcquireContext {
     }
 
     /// Returns the request for a single primary, without `max_hold`. The quorum hold enforces this
-    /// limit for all primaries together, because they are acquired at different times.
+    /// limit for all primaries together, because they are acquired at different times. A request
+    /// that does not wait still queues at primaries, where it must replace no other request.
     pub(super) fn at_a_primary(&self) -> Request {
         let mut request = self.request.clone();
         request.options.max_hold = None;
+        request.options.when_busy = WhenBusy::Wait;
         request
     }
 }
