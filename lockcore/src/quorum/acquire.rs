@@ -495,6 +495,11 @@ impl QuorumAcquireState {
         if !is_first {
             request.mode = Mode::Wait;
         }
+        if self.lowest_held().is_some() {
+            // The limit applied where the request has queued first. A refusal here would leave a
+            // hold at a lower primary without a queue position for which to release it.
+            request.options.queue_limit = u32::MAX;
+        }
         let class = if is_first { self.context.of.class_name() } else { BEHIND };
         let local = match self.context.local {
             local if is_first => local,

@@ -21,6 +21,8 @@ const LEARNED: Duration = Duration::from_secs(15);
 const WAIT: Duration = Duration::from_secs(40);
 /// The longest time from one guard to the next, beside the hold: a few trips over the network.
 const HAND_OVER: Duration = Duration::from_millis(40);
+/// The pause of a caller that finds the queue full, before it sends the request again.
+const RETRY: Duration = Duration::from_millis(50);
 /// The longest hop.
 const HOP: Duration = Duration::from_secs(1);
 
@@ -36,15 +38,23 @@ struct Served {
 }
 
 async fn ask(load: Load, locks: Locks, end: Instant, served: Arc<Mutex<Served>>) {
-    let Load { hold, readers_of_four } = load;
+    let Load { hold, readers_of_four, queue_limit } = load;
     for turn in 0.. {
         let began = Instant::now();
         if began >= end {
             break;
         }
-        let request = locks.key("k").lease(MAX_LEASE).wait(WAIT);
         let is_read = turn % 4 < readers_of_four;
-        let guard = if is_read { request.read() } else { request.lock() }.await;
+        let acquire = || {
+            let request = locks.key("k").lease(MAX_LEASE).wait(WAIT).queue_limit(queue_limit);
+            if is_read { request.read() } else { request.lock() }
+        };
+        let is_full = |error: &LockError| error.kind() == LockErrorKind::QueueFull;
+        let mut guard = acquire().await;
+        while guard.as_ref().is_err_and(is_full) {
+            sleep(RETRY).await;
+            guard = acquire().await;
+        }
         let is_judged = began + LOAD >= end + LEARNED;
         let waited = if is_judged { began.elapsed() } else { Duration::ZERO };
         note(&served, waited, guard.as_ref().err());
@@ -67,12 +77,19 @@ fn note(served: &Mutex<Served>, waited: Duration, error: Option<&LockError>) {
     }
 }
 
-/// The requests of each caller, sent one after the other: how long each holds the lock, and how
-/// many of four are reads.
+/// The requests of each caller, sent one after the other: how long each holds the lock, how many of
+/// four are reads, and the queue limit of each.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     hold: Duration,
     readers_of_four: usize,
+    queue_limit: u32,
+}
+
+impl Load {
+    fn of_writers(hold: Duration) -> Self {
+        Self { hold, readers_of_four: 0, queue_limit: u32::MAX }
+    }
 }
 
 /// Runs the load of these zones on one lock; each zone has two processes. Returns the results by
@@ -112,7 +129,7 @@ fn run(n: usize, zones: &[Zone], load: Load, seed: u64) -> (Vec<Served>, bool) {
 
 /// Loads these zones with writers, and checks how long each request waited.
 fn judge(n: usize, zones: &[Zone], hold: Duration) {
-    judge_load(n, zones, Load { hold, readers_of_four: 0 });
+    judge_load(n, zones, Load::of_writers(hold));
 }
 
 fn judge_load(n: usize, zones: &[Zone], load: Load) {
@@ -145,7 +162,8 @@ const HIGH: &[usize] = &[1, 2];
 fn zones_without_a_cut_are_served_in_turn() {
     judge(3, &[(ALL, 16), (ALL, 16), (ALL, 16)], ms(100));
     for readers_of_four in 1..=4 {
-        judge_load(3, &[(ALL, 16), (ALL, 16)], Load { hold: ms(100), readers_of_four });
+        let load = Load { readers_of_four, ..Load::of_writers(ms(100)) };
+        judge_load(3, &[(ALL, 16), (ALL, 16)], load);
     }
 }
 
@@ -164,6 +182,16 @@ fn one_request_of_a_cut_zone_is_served_and_stops_nobody() {
     judge(3, &[(LOW, 1), (ALL, 16), (HIGH, 16)], ms(100));
     judge(3, &[(LOW, 1), (ALL, 16), (HIGH, 1)], ms(100));
     judge(3, &[(LOW, 16), (ALL, 1), (HIGH, 16)], ms(100));
+}
+
+// The queue limit is reached at the second primary, by requests that never wait at the first.
+#[test]
+fn a_request_that_has_waited_at_its_first_primary_finds_no_full_queue_at_the_next() {
+    let load = Load { queue_limit: 8, ..Load::of_writers(ms(100)) };
+    let (served, _) = run(3, &[(LOW, 4), (HIGH, 16)], load, 0);
+    let bound = 20 * (load.hold + HAND_OVER) + 3 * HOP;
+    let low = &served[0];
+    assert!(low.refused == 0 && low.longest <= bound, "{low:?}, not {bound:?}");
 }
 
 #[test]
