@@ -401,6 +401,16 @@ impl<P: Mirror> Core<P> {
         }
     }
 
+    /// Returns the error of an attempt's last acquire, if the acquire has failed and is sent again;
+    /// `None` otherwise.
+    pub fn failure(&self, attempt: u64) -> Option<&StoreError> {
+        match &self.table.get(self.current(attempt)?)?.state {
+            State::Asking { error, .. } => error.as_ref(),
+            State::Parked { error } => Some(error),
+            _ => None,
+        }
+    }
+
     /// Returns true if the store has responded to some request since an attempt began. The attempt
     /// then ends without an outcome because the store is slow, and not because it is away.
     pub fn is_answered(&self, attempt: u64) -> bool {

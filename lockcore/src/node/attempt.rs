@@ -168,6 +168,14 @@ impl Attempt {
         self.cell.position()
     }
 
+    /// Returns the error of the last request to the store, if it has failed and is sent again;
+    /// `None` otherwise.
+    pub(crate) fn failure(&self) -> Option<LockError> {
+        let AttemptState::Running(running) = &self.state else { return None };
+        let error = self.node.read(|core| core.failure(running.attempt).cloned());
+        error.map(|error| self.node.error(error))
+    }
+
     pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
         let positions = self.cell.positions();
         if let AttemptState::Done = self.state {

@@ -643,18 +643,22 @@ impl QuorumAcquireState {
             && self.queued.iter().flatten().any(|place| place.ahead().is_none())
     }
 
-    /// Returns true if enough primaries for a guard have granted the lock or queued the request.
-    fn have_enough_answered(&mut self) -> bool {
-        for (place, response) in self.queued.iter_mut().zip(&mut self.last_responses) {
+    /// Records which attempts are queued, and which have failed and are repeated. Polls no attempt:
+    /// the outcome would be lost.
+    fn note_answers(&mut self) {
+        for (place, response) in self.queued.iter().zip(&mut self.last_responses) {
             let Some(place) = place else { continue };
-            match (place.ahead(), (&mut place.attempt).now_or_never()) {
-                (Some(_), _) => *response = Some(LastResponse::Answered),
-                (None, Some(Err(error))) if error.kind() != LockErrorKind::Timeout => {
-                    *response = Some(LastResponse::Failed(error));
-                }
-                (None, _) => {}
+            if place.ahead().is_some() {
+                *response = Some(LastResponse::Answered);
+            } else if let Some(error) = place.attempt.failure() {
+                *response = Some(LastResponse::Failed(error));
             }
         }
+    }
+
+    /// Returns true if enough primaries for a guard have granted the lock or queued the request.
+    fn have_enough_answered(&mut self) -> bool {
+        self.note_answers();
         let answered = self
             .last_responses
             .iter()

@@ -1,9 +1,11 @@
 //! Tests of single steps of an acquisition, on in-memory stores.
 
 use proto::{Label, Terms, WhenBusy};
+use tokio::time::sleep;
 
 use super::*;
 use crate::api::locks::Locks;
+use crate::store::memory::MemoryStore;
 
 /// Returns the state of an acquisition that has not begun.
 fn begun(locks: &Locks, mode: Mode, options: Terms) -> QuorumAcquireState {
@@ -22,6 +24,28 @@ fn begun(locks: &Locks, mode: Mode, options: Terms) -> QuorumAcquireState {
         local: LocalOptions::LABELLED,
     };
     QuorumAcquireState::new(context, watch::Sender::new(None))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_arrives_before_the_answers_are_counted_is_taken() {
+    let stores = [(); 3].map(|()| MemoryStore::new());
+    let locks = Locks::builder().on_memory_quorum(&stores).expect("3 stores");
+    let strangers =
+        [0, 1].map(|at| Locks::builder().on_memory(&stores[at]).expect("options").lock("k"));
+    let [first, second] = strangers;
+    let (first, second) = (first.await.expect("free"), second.await.expect("free"));
+    let mut state = begun(&locks, Mode::Try, Terms::default());
+    (0..2).for_each(|at| state.join(at, false));
+    assert!(state.wait(None, Some(Instant::now())).await.expect("queued").is_none());
+    drop((first, second));
+    sleep(HOP).await;
+    assert!(!state.awaits_response(), "two of three have queued it");
+    // The first grant ends the first wait.
+    let mut hold = None;
+    for _ in 0..2 {
+        hold = state.wait(None, Some(Instant::now() + HOP)).await.expect("granted");
+    }
+    assert!(hold.is_some(), "a grant was dropped");
 }
 
 #[tokio::test]
