@@ -24,7 +24,7 @@ mod tests;
 mod unreachable_waiters;
 mod warning_pace;
 
-pub(crate) use attempt::{Attempt, LocalOptions, SILENCE};
+pub(crate) use attempt::{Attempt, LocalOptions, SILENCE, SLOW};
 pub(crate) use clock::{later, until};
 use deadline::{TimedRequest, silent, timer};
 pub(crate) use driver::{Driver, Inbox};

@@ -23,7 +23,7 @@ use crate::types::error::LockError;
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
 /// The text of the error if a server responds, but too slowly for an attempt that does not wait.
-const SLOW: &str = "the server responds, but not within the request timeout";
+pub(crate) const SLOW: &str = "the server responds, but not within the request timeout";
 
 /// An attempt's result. `Ok(None)` means that the lock is busy and the attempt does not wait.
 pub(crate) type AttemptResult = Result<Option<NodeGuard>, LockError>;

@@ -47,7 +47,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::primary::Step;
 use super::queues::{Event, Failure, Place, Queues, next};
 use super::{Hold, Primaries};
-use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, later, until};
+use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, SLOW, later, until};
 use crate::types::error::LockError;
 
 /// The first *hop*: how long an acquisition that holds a primary waits for another primary before
@@ -717,7 +717,12 @@ impl QuorumAcquireState {
         for (at, drawn) in drawn {
             match (drawn, &mut self.held[at]) {
                 (Some(drawn), Some(step)) => step.drawn = drawn,
-                (_, step) => drop(step.take()),
+                (_, step) => {
+                    drop(step.take());
+                    // The grant no longer shows that the primary responds.
+                    let slow = LockError::with_detail(LockErrorKind::Timeout, SLOW);
+                    self.last_responses[at] = Some(LastResponse::Failed(slow));
+                }
             }
         }
     }

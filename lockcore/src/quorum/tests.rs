@@ -194,6 +194,21 @@ async fn a_wait_that_ends_where_a_majority_has_answered_is_a_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_primary_that_falls_silent_after_its_grant_does_not_make_a_free_lock_busy() {
+    let mut network = Network::new(3, 36);
+    let process = network.start();
+    // Responds after the hop, so the third primary is asked meanwhile.
+    network.slow(process, 1, ms(100));
+    let trying = tokio::spawn(network.locks(process).try_lock("k"));
+    sleep(ms(50)).await;
+    assert_eq!(held_at(&network).await, [0]);
+    network.cut(process, 0, false);
+    let error = soon(trying).await.expect("no panic").expect_err("the first is not confirmed");
+    // No outage: a majority responds.
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lead_that_refuses_is_asked_once_and_others_are_waited_for() {
     let mut network = Network::new(3, 24);
     let process = network.start();

@@ -127,6 +127,11 @@ impl Network {
         }
     }
 
+    /// Makes requests, replies and messages between a process and a primary take longer.
+    pub(super) fn slow(&self, process: usize, primary: usize, delay: Duration) {
+        self.processes[process].wires[primary].state().delay = delay;
+    }
+
     /// Makes a primary refuse the acquires of a process, as if out of memory.
     pub(super) fn fill(&self, process: usize, primary: usize) {
         self.processes[process].wires[primary].state().refused = Some(0);
@@ -176,6 +181,8 @@ struct WireState {
     /// far.
     refused: Option<usize>,
     dice: Dice,
+    /// By how much each request, reply and message takes longer.
+    delay: Duration,
     /// When the last request, the last reply and the last message arrive.
     last: [Instant; 3],
 }
@@ -184,7 +191,8 @@ impl WireState {
     /// Returns when something sent at `from` arrives: after everything sent before. `way` is 0 for
     /// a request, 1 for a reply, 2 for a message.
     fn arrival(&mut self, way: usize, from: Instant) -> Instant {
-        let at = (from + self.dice.ms(1, 4)).max(self.last[way] + Duration::from_millis(1));
+        let at =
+            (from + self.dice.ms(1, 4) + self.delay).max(self.last[way] + Duration::from_millis(1));
         self.last[way] = at;
         at
     }
@@ -193,9 +201,9 @@ impl WireState {
 impl Wire {
     fn new(dice: Dice) -> Self {
         let (connection, server, is_cut, is_dead, refused) = (0, 0, false, false, None);
-        let last = [Instant::now(); 3];
-        let state =
-            Mutex::new(WireState { connection, server, is_cut, is_dead, refused, dice, last });
+        let (delay, last) = (Duration::ZERO, [Instant::now(); 3]);
+        let state = WireState { connection, server, is_cut, is_dead, refused, dice, delay, last };
+        let state = Mutex::new(state);
         let link = watch::Sender::new(Link::Up);
         let (store, arrivals) = (Mutex::default(), Mutex::default());
         Self(Arc::new(SharedWire { store, link, state, arrivals }))
