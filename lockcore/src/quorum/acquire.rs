@@ -4,7 +4,9 @@
 //!
 //! - An acquisition owns guards at some primaries, and queue positions at others. Dropping it at
 //!   any point leaves nothing behind.
-//! - An acquisition that cannot reach a majority keeps nobody waiting: it releases all holds.
+//! - An acquisition that cannot reach a majority keeps nobody waiting: it releases all holds. A
+//!   primary that refuses requests counts as unreachable. But only a request shows whether it still
+//!   refuses, so the acquisition then does a round about once a second.
 //! - A hold left at a primary by a dead process delays others for a *hop* (the timeout per
 //!   primary), and not for a lease: an acquisition that holds a lower primary continues with the
 //!   next primary, and keeps the queue position. A *round* tries all primaries once. The hop
@@ -206,6 +208,9 @@ struct QuorumAcquireState {
     positions: watch::Sender<Option<u64>>,
     /// The last response of each primary, in list order; `None` before the first response.
     last_responses: Vec<Option<LastResponse>>,
+    /// Since when too few primaries for a guard accept the request, because others refuse it;
+    /// `None` while enough do.
+    refused: Option<Instant>,
 }
 
 /// A primary's last response.
@@ -214,6 +219,16 @@ enum LastResponse {
     Answered,
     /// The attempt failed with this error.
     Failed(LockError),
+}
+
+impl LastResponse {
+    /// Returns true if the primary refuses the request, so that it counts as unreachable. A primary
+    /// that is busy, or whose queue is full, does not.
+    fn is_refusal(&self) -> bool {
+        use LockErrorKind::{QueueFull, Timeout, WaitTooLong};
+        let Self::Failed(error) = self else { return false };
+        !matches!(error.kind(), Timeout | QueueFull | WaitTooLong)
+    }
 }
 
 impl QuorumAcquireState {
@@ -230,7 +245,7 @@ impl QuorumAcquireState {
         let held = (0..n).map(|_| None).collect();
         let (queued, last_responses) =
             ((0..n).map(|_| None).collect(), (0..n).map(|_| None).collect());
-        Self { context, began, end, held, queued, positions, last_responses }
+        Self { context, began, end, held, queued, positions, last_responses, refused: None }
     }
 
     async fn run(mut self) -> QuorumAcquireResult {
@@ -240,6 +255,7 @@ impl QuorumAcquireState {
         loop {
             self.reach_enough().await?;
             self.drop_lost();
+            let begun = Instant::now();
             if self.lowest_held().is_none() && !self.begin().await? {
                 return Ok(None);
             }
@@ -260,6 +276,14 @@ impl QuorumAcquireState {
                 };
             }
             self.end_round()?;
+            if self.is_refused() {
+                // The time before the first queue position counts, but not a wait in the queue.
+                let since = if self.has_queued() { round } else { begun };
+                let since = *self.refused.get_or_insert(since);
+                self.outwait_refusal(since).await?;
+                (hop, rounds) = (HOP, 0);
+                continue;
+            }
             rounds += 1;
             if !self.step_aside(rounds) && primaries.are_reached() {
                 // The round waits a hop at each primary, but not at a primary that refuses at once.
@@ -560,14 +584,8 @@ impl QuorumAcquireState {
         let Some(lacking) = view.borrow().lacking else { return Ok(()) };
         self.queued.fill_with(|| None);
         self.held.fill_with(|| None);
+        let end = self.end_of_outage(Instant::now(), lacking);
         let AcquireContext { request, local, .. } = &self.context;
-        let silence = request.options.lease.max(SILENCE);
-        let mut end = self.end.unwrap_or_else(|| later(Instant::now(), silence));
-        let is_queued = self.positions.borrow().is_some();
-        if local.leaves_in_outage || !is_queued {
-            let store_wait = local.store_wait.unwrap_or(primaries.terms.request_timeout);
-            end = end.min(later(lacking, store_wait));
-        }
         let reached = view.wait_for(|view| view.is_closed || view.lacking.is_none());
         if request.mode == Mode::Wait && timeout_at(end, reached).await.is_ok() {
             return Ok(());
@@ -579,6 +597,62 @@ impl QuorumAcquireState {
             sleep_until(at).await;
         }
         Err(primaries.unreached())
+    }
+
+    /// Returns true if the acquisition was queued at its first primary.
+    fn has_queued(&self) -> bool {
+        self.positions.borrow().is_some()
+    }
+
+    /// Returns when the acquisition ends if too few primaries for a guard can be used: at the end
+    /// of `store_wait` after `since`, or later if the request was queued. `from` is the begin of
+    /// this wait of the request.
+    fn end_of_outage(&self, from: Instant, since: Instant) -> Instant {
+        let AcquireContext { request, local, primaries, .. } = &self.context;
+        let silence = request.options.lease.max(SILENCE);
+        let end = self.end.unwrap_or_else(|| later(from, silence));
+        if self.has_queued() && !local.leaves_in_outage {
+            return end;
+        }
+        let store_wait = local.store_wait.unwrap_or(primaries.terms.request_timeout);
+        end.min(later(since, store_wait))
+    }
+
+    /// Returns true if so many reachable primaries refuse the request that the others are too few
+    /// for a guard.
+    fn is_refused(&mut self) -> bool {
+        self.note_answers();
+        let primaries = &self.context.primaries;
+        let (mut accepting, mut usable) = (0, 0);
+        for at in (0..self.held.len()).filter(|at| primaries.server(*at).is_some()) {
+            let place = self.queued[at].as_ref();
+            let accepts = self.held[at].is_some() || place.is_some_and(|at| at.ahead().is_some());
+            // An attempt that is under way may end an earlier refusal.
+            let is_new = place.is_some_and(|place| place.attempt.failure().is_none());
+            let refuses = self.last_responses[at].as_ref().is_some_and(LastResponse::is_refusal);
+            accepting += usize::from(accepts);
+            usable += usize::from(accepts || is_new || !refuses);
+        }
+        if accepting >= primaries.wanted() {
+            self.refused = None;
+        }
+        usable < primaries.wanted() && primaries.are_reached()
+    }
+
+    /// Waits before the next round while primaries refuse the request; `since` is the begin of the
+    /// refusals. Before waiting, releases all holds and leaves all queues, as for unreachable
+    /// primaries. Returns the error of a refusal when the time is over.
+    async fn outwait_refusal(&mut self, since: Instant) -> Result<(), LockError> {
+        self.queued.fill_with(|| None);
+        self.held.fill_with(|| None);
+        let mut view = self.context.primaries.view.subscribe();
+        let end = self.end_of_outage(since, since);
+        // A change of the reachable primaries may also be a shutdown.
+        let _ = timeout_at(end.min(Instant::now() + LONGEST_HOP), view.changed()).await;
+        if Instant::now() < end {
+            return Ok(());
+        }
+        Err(self.last_failure().unwrap_or_else(|| self.out_of_time()))
     }
 
     /// Handles the failure of the attempt at index `at`. Returns the error if the acquisition ends
@@ -609,10 +683,14 @@ impl QuorumAcquireState {
 
     /// Checks, after a round without a majority, whether another round makes sense. Returns an
     /// error if the time limit is over, or if so many primaries refuse for good that the others are
-    /// too few.
+    /// too few. Memory that is full counts as such a refusal, as on a single server.
     fn end_round(&mut self) -> Result<(), LockError> {
+        let is_for_good = |error: &LockError| {
+            error.kind() == LockErrorKind::OutOfMemory
+                || !error.is_retryable() && !error.is_outage()
+        };
         let refuses = |response: &&Option<LastResponse>| match response {
-            Some(LastResponse::Failed(error)) => !error.is_retryable() && !error.is_outage(),
+            Some(LastResponse::Failed(error)) => is_for_good(error),
             _ => false,
         };
         let refusing = self.last_responses.iter().filter(refuses).count();
@@ -673,6 +751,11 @@ impl QuorumAcquireState {
         if self.have_enough_answered() {
             return None;
         }
+        self.last_failure()
+    }
+
+    /// Returns the error of the last primary in the list whose attempt has failed, or `None`.
+    fn last_failure(&self) -> Option<LockError> {
         self.last_responses.iter().flatten().rev().find_map(|response| match response {
             LastResponse::Failed(error) => Some(error.clone()),
             LastResponse::Answered => None,

@@ -193,6 +193,40 @@ async fn a_wait_that_ends_where_a_majority_has_answered_is_a_timeout() {
     assert_eq!(refused_at(&[1, 2]).await, LockErrorKind::OutOfMemory);
 }
 
+/// Starts a process whose acquires the second and the third of three primaries refuse.
+fn refused_by_a_majority(kind: LockErrorKind) -> (Network, usize) {
+    let mut network = Network::new(3, 35);
+    let process = network.start();
+    (1..3).for_each(|primary| network.refuse(process, primary, Some(kind)));
+    (network, process)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_by_a_majority_ends_a_wait_as_a_refusal_by_one_server_does() {
+    for (kind, store_wait) in [(LockErrorKind::OutOfMemory, 0), (LockErrorKind::ReadOnly, 2_000)] {
+        let (network, process) = refused_by_a_majority(kind);
+        let began = Instant::now();
+        let request = network.locks(process).key("k").lease(MAX_LEASE).store_wait(ms(2_000));
+        let error = soon(request.lock()).await.expect_err("a majority refuses");
+        assert_eq!(error.kind(), kind, "{error}");
+        let waited = began.elapsed();
+        assert!((ms(store_wait)..ms(store_wait + 500)).contains(&waited), "{kind:?}: {waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_a_majority_refuses_stops_nobody_and_is_served_once_they_grant() {
+    let (network, process) = refused_by_a_majority(LockErrorKind::ReadOnly);
+    let waiting = tokio::spawn(network.locks(process).key("k").lease(MAX_LEASE).lock());
+    sleep(ms(50)).await;
+    assert_eq!(held_at(&network).await, [0]);
+    let stranger = Locks::builder().on_memory(&network.primaries[0]).expect("options");
+    drop(stranger.lock_timeout("k", ms(500)).await.expect("the first primary is released"));
+    network.refuse(process, 1, None);
+    let served = timeout(ms(3_000), waiting).await.expect("in time").expect("no panic");
+    served.expect("a majority grants").release().await.expect("held");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_primary_that_falls_silent_after_its_grant_does_not_make_a_free_lock_busy() {
     let mut network = Network::new(3, 36);

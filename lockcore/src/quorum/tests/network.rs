@@ -134,12 +134,19 @@ impl Network {
 
     /// Makes a primary refuse the acquires of a process, as if out of memory.
     pub(super) fn fill(&self, process: usize, primary: usize) {
-        self.processes[process].wires[primary].state().refused = Some(0);
+        self.refuse(process, primary, Some(LockErrorKind::OutOfMemory));
     }
 
-    /// Returns how many acquires of a process the primary has refused since [`fill`](Self::fill).
+    /// Makes a primary refuse the acquires of a process with this kind of error; `None` ends this.
+    pub(super) fn refuse(&self, process: usize, primary: usize, kind: Option<LockErrorKind>) {
+        let refused = kind.map(|kind| (kind, 0));
+        self.processes[process].wires[primary].state().refused = refused;
+    }
+
+    /// Returns how many acquires of a process the primary has refused since the last
+    /// [`refuse`](Self::refuse).
     pub(super) fn refused(&self, process: usize, primary: usize) -> usize {
-        self.processes[process].wires[primary].state().refused.unwrap_or(0)
+        self.processes[process].wires[primary].state().refused.map_or(0, |(_, count)| count)
     }
 
     /// Kills a process: nothing it sends arrives any more.
@@ -177,9 +184,9 @@ struct WireState {
     server: u64,
     is_cut: bool,
     is_dead: bool,
-    /// If set, the primary refuses acquires as if out of memory. The value is the number refused so
-    /// far.
-    refused: Option<usize>,
+    /// If set, the primary refuses acquires with this kind of error. The value is the number refused
+    /// so far.
+    refused: Option<(LockErrorKind, usize)>,
     dice: Dice,
     /// By how much each request, reply and message takes longer.
     delay: Duration,
@@ -330,12 +337,11 @@ impl Store for Wire {
         let replied = self.request(move |store| {
             requests.iter().for_each(|request| wire.arrive(&request.command));
             let mut state = wire.state();
-            if let Some(refused) = &mut state.refused
+            if let Some((kind, refused)) = &mut state.refused
                 && requests.iter().any(|request| matches!(request.command, Command::Acquire { .. }))
             {
                 *refused += 1;
-                let full = StoreError::refused(LockErrorKind::OutOfMemory, "full");
-                return ready(Err(full)).boxed();
+                return ready(Err(StoreError::refused(*kind, "refused"))).boxed();
             }
             drop(state);
             let (then, replied) = oneshot::channel();
