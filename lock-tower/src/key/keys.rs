@@ -284,11 +284,9 @@ impl Keys {
             self.rest.into_iter().map(NameDemand::resolve).collect::<Result<Vec<_>, _>>()?;
         if !rest.is_empty() {
             rest.insert(0, first);
-            let name = |want: KeyDemand| (stored_name(locks, &want.key), want);
-            let mut named: Vec<_> = rest.into_iter().map(name).collect();
-            // In descending order, so that the next key to acquire is popped off the end.
-            named.sort_by(|(one, _), (other, _)| other.cmp(one));
-            rest = each_once(named)?;
+            rest = each_once(locks.in_order(rest, |want| &want.key))?;
+            // So that the next key to acquire is popped off the end.
+            rest.reverse();
             first = rest.pop().expect("the keys contain at least the first");
         }
         let keys = Sorted { next: Some(first), rest };
@@ -326,19 +324,11 @@ impl Iterator for Sorted {
     }
 }
 
-/// The name of a key in the store; `Err` with the key itself if the `Locks` refuse it. The acquire
-/// reports that error.
-type StoredName = Result<String, LockKey>;
-
-fn stored_name(locks: &Locks, key: &LockKey) -> StoredName {
-    locks.name_of(key).map_err(|_| key.clone())
-}
-
 /// Merges the entries for the same name in a sorted list, and joins their demands.
 ///
 /// # Errors
 /// A [`KeyError`] if two demands for the same name cannot be joined.
-fn each_once(sorted: Vec<(StoredName, KeyDemand)>) -> Result<Vec<KeyDemand>, KeyError> {
+fn each_once<N: PartialEq>(sorted: Vec<(N, KeyDemand)>) -> Result<Vec<KeyDemand>, KeyError> {
     let mut each: Vec<KeyDemand> = Vec::with_capacity(sorted.len());
     let mut last_name = None;
     for (name, want) in sorted {

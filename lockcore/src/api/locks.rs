@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::operate::inspection::LockInspection;
 use crate::operate::status::Status;
 use crate::types::error::LockError;
-use crate::types::key::{self, IntoKey};
+use crate::types::key::{self, IntoKey, LockKey};
 
 /// The entry point: acquires fair locks in a store, such as a Redis server. Cheap to clone.
 ///
@@ -362,6 +362,25 @@ impl Locks {
     /// again.
     pub async fn shutdown(&self, timeout: Duration) -> Shutdown {
         self.backend.shut_down(timeout).await
+    }
+
+    /// Sorts values by the names of their locks in the store, and returns each with this name, or
+    /// with the key itself if this `Locks` refuses the key: acquiring then returns the error. Values
+    /// of the same lock keep their order.
+    ///
+    /// Everything that acquires several locks acquires them in this order, so that no two wait for
+    /// each other. The order of the keys differs: processes with different namespaces may share
+    /// [foreign](LockKey::foreign) keys.
+    #[doc(hidden)] // for lock-tower
+    pub fn in_order<T>(
+        &self,
+        values: impl IntoIterator<Item = T>,
+        key: impl Fn(&T) -> &LockKey,
+    ) -> Vec<(Result<String, LockKey>, T)> {
+        let named = |value: T| (self.name_of(key(&value)).map_err(|_| key(&value).clone()), value);
+        let mut named: Vec<_> = values.into_iter().map(named).collect();
+        named.sort_by(|(one, _), (other, _)| one.cmp(other));
+        named
     }
 
     pub(crate) fn name(&self, key: impl IntoKey) -> Result<LockName, LockError> {

@@ -1,5 +1,5 @@
-//! Acquiring several locks together: one after the other, sorted by key, so that two sets never
-//! wait for each other.
+//! Acquiring several locks together: one after the other, sorted by the name in the store, so that
+//! two sets never wait for each other.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -24,10 +24,11 @@ const MAX_KEYS: usize = 32;
 impl Locks {
     /// Acquires all of these locks, and holds them together.
     ///
-    /// The locks are acquired one after the other, sorted by key, in whatever order the keys are
-    /// given. So two sets never wait for each other, and neither do a set and the layers of
-    /// `lock-tower`. The first locks are held while waiting for the later locks. A task that
-    /// already holds another lock can still deadlock with a set: release that lock first.
+    /// The locks are acquired one after the other, sorted by their [names in the
+    /// store](Self::name_of), in whatever order the keys are given. So two sets never wait for each
+    /// other, and neither do a set and the layers of `lock-tower`. The first locks are held while
+    /// waiting for the later locks. A task that already holds another lock can still deadlock with
+    /// a set: release that lock first.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -65,23 +66,20 @@ impl Locks {
     /// Returns the keys in the order in which to acquire the locks, each with its index in `keys`.
     /// Fails if there are no keys, more than 32 keys, or two keys of the same lock.
     fn sorted(&self, keys: Vec<LockKey>) -> Result<Vec<(LockKey, usize)>, LockError> {
-        let mut names: Vec<_> =
-            keys.iter().map(|key| key.clone().resolve(self.namespace())).collect();
-        names.sort_unstable();
-        let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
-        if keys.is_empty() || keys.len() > MAX_KEYS || twice.is_some() {
+        let count = keys.len();
+        let sorted = self.in_order(keys.into_iter().zip(0..), |(key, _)| key);
+        let twice = sorted.windows(2).find(|pair| pair[0].0 == pair[1].0);
+        if !(1..=MAX_KEYS).contains(&count) || twice.is_some() {
             let value = match twice {
-                Some(pair) => {
-                    format!("{} keys with {:?} twice", keys.len(), pair[0].as_str())
+                Some([(name, (key, _)), _]) => {
+                    let name = name.as_deref().unwrap_or(key.as_str());
+                    format!("{count} keys with {name:?} twice")
                 }
-                None => format!("{} keys", keys.len()),
+                _ => format!("{count} keys"),
             };
             return Err(ConfigError::new("keys", value, "1 to 32 keys of different locks").into());
         }
-        // Sorted by key, not by name, as in lock-tower.
-        let mut sorted: Vec<_> = keys.into_iter().zip(0..).collect();
-        sorted.sort_unstable();
-        Ok(sorted)
+        Ok(sorted.into_iter().map(|(_, key)| key).collect())
     }
 }
 

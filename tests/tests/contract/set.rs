@@ -1,7 +1,7 @@
 //! Several locks at once.
 
 use lock_tests::eventually;
-use lockcore::{LockErrorKind, Locks, WhenBusy};
+use lockcore::{LockErrorKind, LockKey, Locks, WhenBusy};
 use tokio::time::Instant;
 
 use crate::backend::{
@@ -47,6 +47,29 @@ async fn sets_of_the_same_locks_in_opposite_order_never_wait_for_each_other(back
     let one = turns(a, ["one", "two"]);
     let other = turns(b, ["two", "one"]);
     soon(async { tokio::join!(one, other) }).await;
+}
+
+#[tokio::test]
+async fn sets_with_different_namespaces_acquire_the_same_locks_in_the_same_order() {
+    let foreign = |name| LockKey::foreign(name).expect("a name");
+    let key = |name| LockKey::new(name).expect("a name");
+    let builder = || Locks::builder().redisson_peers(true);
+    // In the store, the locks are "order" and "shop:a" in each case.
+    for (builder, keys) in [
+        (builder(), [key("shop:a"), key("order")]),
+        (builder(), [foreign("shop:a"), key("order")]),
+        (builder().namespace("shop"), [key("a"), foreign("order")]),
+    ] {
+        let locks = builder.in_memory().expect("in range");
+        let [later, first] = &keys;
+        let held = locks.lock(first).await.expect("free");
+        let mut set = Box::pin(locks.lock_all(&keys));
+        assert!(futures_util::poll!(set.as_mut()).is_pending());
+        let free = locks.try_lock(later).await.expect("an answer");
+        drop(free.expect("the set waits for the first, and holds nothing"));
+        held.release().await.expect("held until now");
+        set.await.expect("both are free").release().await.expect("held until now");
+    }
 }
 
 async fn the_wait_of_a_set_is_for_all_of_its_locks_together(backend: &Backend) {
