@@ -22,6 +22,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod unreachable_waiters;
+mod wait_limit;
 mod warning_pace;
 
 pub(crate) use attempt::{Attempt, LocalOptions, SILENCE, SLOW};
@@ -36,3 +37,4 @@ pub(crate) use observe::{Observer, begin_class};
 pub(crate) use refusal_pace::RefusalPace;
 pub(crate) use release::NodeRelease;
 pub(crate) use settings::Settings;
+pub(crate) use wait_limit::WaitLimit;

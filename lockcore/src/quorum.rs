@@ -48,7 +48,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::api::shutdown::Shutdown;
-use crate::node::{Node, Observer, RefusalPace};
+use crate::node::{Node, Observer, RefusalPace, WaitLimit};
 use crate::operate::inspection::LockInspection;
 use crate::operate::status::{Connection, Status};
 use crate::store::Links;
@@ -78,6 +78,7 @@ pub(crate) struct Terms {
     /// How many primaries beyond a majority a new guard needs.
     pub(crate) spare: usize,
     pub(crate) request_timeout: Duration,
+    pub(crate) max_waiting: u32,
 }
 
 /// The primaries of a quorum as this process sees them, with the state that is shared by all
@@ -95,8 +96,13 @@ pub(crate) struct Primaries {
     terms: Terms,
     /// Reports each request and hold of the quorum to logs and metrics, once for all primaries.
     pub(crate) observer: Observer,
-    /// Limits the number of refusals per second while too few primaries are reachable.
+    /// Limits the number of refusals per second while too few primaries are reachable, or
+    /// `max_waiting` is reached.
     refusals: RefusalPace,
+    /// The permits of which each acquisition that may wait takes one, for its attempts at all
+    /// primaries together: otherwise an acquisition could hold one primary, and be refused at the
+    /// next because of the process's own waits there.
+    wait_limit: WaitLimit,
     runtime: Handle,
     /// The number of clones is the number of acquisitions in progress: each has a clone.
     waiting: Arc<()>,
@@ -166,6 +172,7 @@ impl Primaries {
         let runtime = runtime.clone();
         let refusals = RefusalPace::default();
         let leads = watch::Sender::default();
+        let wait_limit = WaitLimit::new(terms.max_waiting);
         let (waiting, holding) = (Arc::default(), Arc::default());
         Arc::new(Self {
             members,
@@ -174,6 +181,7 @@ impl Primaries {
             terms,
             observer,
             refusals,
+            wait_limit,
             runtime,
             waiting,
             holding,

@@ -16,12 +16,11 @@ pub use servers::Servers;
 
 use proto::{ConfigError, Label, MAX_BATCH, NodeId};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 
 use crate::api::layout;
 use crate::api::locks::Locks;
 use crate::backend::Backend;
-use crate::node::{Inbox, Node, Settings};
+use crate::node::{Inbox, Node, Settings, WaitLimit};
 use crate::option_setters;
 use crate::store::Store;
 use crate::store::confirmation::{Confirmation, ConfirmedBy};
@@ -297,7 +296,7 @@ impl LocksBuilder {
     /// 100 000 by default, at least 1. Further acquisitions fail with
     /// [`QueueFull`](crate::LockErrorKind::QueueFull), even if the lock is free, because nothing is
     /// sent to find out. Acquisitions that do not wait (`try_lock`, a wait of zero) are not
-    /// limited.
+    /// limited. On a quorum, an acquisition counts once, at however many primaries it waits.
     ///
     /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of a single lock; `max_waiting`
     /// bounds the memory of all waits, where names come from requests. Each wait costs about 1.5 kB
@@ -415,8 +414,6 @@ impl LocksBuilder {
     }
 
     pub(crate) fn node(&self, store: Arc<dyn Store>, id: NodeId, inbox: &Inbox) -> Arc<Node> {
-        // With 32-bit `usize`, a semaphore has fewer permits than `u32::MAX`.
-        let slots = (self.max_waiting as usize).min(Semaphore::MAX_PERMITS);
         let settings = Settings {
             namespace: self.namespace.clone(),
             primary: self.primary,
@@ -431,8 +428,7 @@ impl LocksBuilder {
             layout: layout::of(self.redisson_peers),
             batch_limit: self.batch_limit.unwrap_or(BATCH_LIMIT),
             trace_links: self.trace_links.clone(),
-            max_waiting: self.max_waiting,
-            waiting: Arc::new(Semaphore::new(slots)),
+            wait_limit: self.primary.is_none().then(|| WaitLimit::new(self.max_waiting)),
         };
         Node::start(store, id, settings, Handle::current(), inbox)
     }

@@ -191,27 +191,6 @@ impl Attempt {
     }
 }
 
-/// Takes one of the permits that limit the waiting attempts of this `Locks` to `max_waiting`. Fails
-/// if no permit is left. Returns `Ok(None)` for an attempt that does not wait, because it needs no
-/// permit.
-fn take_slot(
-    node: &Node,
-    request: &Request,
-    cell: &HoldCell,
-) -> Result<Option<OwnedSemaphorePermit>, LockError> {
-    if request.mode == Mode::Try {
-        return Ok(None);
-    }
-    let settings = &node.settings;
-    Arc::clone(&settings.waiting).try_acquire_owned().map(Some).map_err(|_| {
-        let limit = settings.max_waiting;
-        let full = format!("this Locks has reached max_waiting: {limit} attempts are waiting");
-        let error = LockError::with_detail(LockErrorKind::QueueFull, full);
-        node.observer.note(&refused(&request.lock, cell, &error));
-        error
-    })
-}
-
 /// Lowers the request's queue limit to the longest queue in which the predicted wait is within the
 /// caller's wait limit. The server then refuses the request if the queue is longer, because only
 /// the server knows the queue.
@@ -276,7 +255,12 @@ impl RunningAttempt {
                 node.observer.note(&refused(&lock, cell, &error));
                 return Err(error);
             }
-            let slot = take_slot(node, &request, cell)?;
+            let slot = match &node.settings.wait_limit {
+                Some(limit) => limit.take(request.mode).inspect_err(|error| {
+                    node.observer.note(&refused(&lock, cell, error));
+                })?,
+                None => None,
+            };
             let waits = request.mode == Mode::Wait;
             if local.refuses_early && waits {
                 predict(&mut request, cell);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proto::layout::{Ability, Layout};
 use proto::{Label, LockErrorKind};
-use tokio::sync::Semaphore;
 
+use super::WaitLimit;
 use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 use crate::types::options::LockOptions;
@@ -35,9 +35,9 @@ pub(crate) struct Settings {
     /// Maximum number of consecutive waiters that are granted a lock as one hold.
     pub(crate) batch_limit: u32,
     pub(crate) trace_links: Option<Arc<dyn TraceLinks>>,
-    pub(crate) max_waiting: u32,
-    /// A semaphore with `max_waiting` permits. Each attempt that may wait takes a permit.
-    pub(crate) waiting: Arc<Semaphore>,
+    /// The permits of which each attempt that may wait takes one; `None` at a primary of a quorum,
+    /// where an acquisition takes a permit for its attempts at all primaries together.
+    pub(crate) wait_limit: Option<WaitLimit>,
 }
 
 impl Settings {

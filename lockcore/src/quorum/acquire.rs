@@ -43,7 +43,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either, join_all, select};
 use proto::node::{Note, Refusal, Request};
 use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode, WhenBusy};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::primary::Step;
@@ -251,6 +251,7 @@ impl QuorumAcquireState {
     async fn run(mut self) -> QuorumAcquireResult {
         let primaries = Arc::clone(&self.context.primaries);
         let _waits = Arc::clone(&primaries.waiting);
+        let _slot = self.take_slot().await?;
         let (mut hop, mut rounds) = (HOP, 0);
         loop {
             self.reach_enough().await?;
@@ -571,6 +572,36 @@ impl QuorumAcquireState {
         true
     }
 
+    /// Takes a permit of the [`wait_limit`](Primaries) for all attempts of this acquisition. If too
+    /// few primaries have been reachable for the `store_wait`, fails with the error of this outage
+    /// instead, even if no permit is left.
+    async fn take_slot(&mut self) -> Result<Option<OwnedSemaphorePermit>, LockError> {
+        let primaries = Arc::clone(&self.context.primaries);
+        let lacking = primaries.view.borrow().lacking;
+        if lacking.is_some_and(|since| since.elapsed() >= self.store_wait()) {
+            self.reach_enough().await?;
+        }
+        let slot = primaries.wait_limit.take(self.context.request.mode);
+        if slot.is_err()
+            && let Some(at) = primaries.refusals.turn(self.limit(Instant::now()))
+        {
+            sleep_until(at).await;
+        }
+        slot
+    }
+
+    /// Returns how long a request that is not queued waits for enough reachable primaries.
+    fn store_wait(&self) -> Duration {
+        let AcquireContext { primaries, local, .. } = &self.context;
+        local.store_wait.unwrap_or(primaries.terms.request_timeout)
+    }
+
+    /// Returns when a wait for primaries that begins at `from` has to end.
+    fn limit(&self, from: Instant) -> Instant {
+        let silence = self.context.request.options.lease.max(SILENCE);
+        self.end.unwrap_or_else(|| later(from, silence))
+    }
+
     /// Waits until enough primaries for a guard are reachable; returns at once if they are. Before
     /// waiting, releases all holds and leaves all queues. Waits for `store_wait`, or for longer if
     /// the request was queued. Returns an error when this time is over, for a request that does not
@@ -608,14 +639,11 @@ impl QuorumAcquireState {
     /// of `store_wait` after `since`, or later if the request was queued. `from` is the begin of
     /// this wait of the request.
     fn end_of_outage(&self, from: Instant, since: Instant) -> Instant {
-        let AcquireContext { request, local, primaries, .. } = &self.context;
-        let silence = request.options.lease.max(SILENCE);
-        let end = self.end.unwrap_or_else(|| later(from, silence));
-        if self.has_queued() && !local.leaves_in_outage {
+        let end = self.limit(from);
+        if self.has_queued() && !self.context.local.leaves_in_outage {
             return end;
         }
-        let store_wait = local.store_wait.unwrap_or(primaries.terms.request_timeout);
-        end.min(later(since, store_wait))
+        end.min(later(since, self.store_wait()))
     }
 
     /// Returns true if so many reachable primaries refuse the request that the others are too few

@@ -663,6 +663,45 @@ async fn a_demand_that_no_majority_can_grant_is_refused_before_anything_is_sent(
 }
 
 #[tokio::test(start_paused = true)]
+async fn max_waiting_counts_an_acquisition_once_at_whichever_primaries_it_waits() {
+    let stores = [(); 3].map(|()| MemoryStore::new());
+    for store in &stores[1..] {
+        let stranger = Locks::builder().on_memory(store).expect("options");
+        stranger.lock("k").await.expect("free").leak();
+    }
+    let locks = Locks::builder().max_waiting(1).on_memory_quorum(&stores).expect("3 stores");
+    let waiting = tokio::spawn(locks.lock("k"));
+    // It holds the first primary, and waits at the others.
+    sleep(ms(250)).await;
+    let error = soon(locks.lock("free")).await.expect_err("one waits");
+    assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
+    assert!(error.to_string().contains("max_waiting: 1 attempts"), "{error}");
+    let tried = soon(locks.try_lock("free")).await.expect("a try does not wait");
+    drop(tried.expect("free"));
+    waiting.abort();
+    assert!(waiting.await.expect_err("it still waits").is_cancelled());
+    drop(soon(locks.lock("free")).await.expect("nobody waits"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_max_waiting_a_long_outage_is_still_told() {
+    let mut network = Network::new(3, 34).max_waiting(1);
+    let process = network.start();
+    network.cut(process, 1, true);
+    network.cut(process, 2, true);
+    sleep(ms(2_000)).await;
+    let waiting = tokio::spawn(network.locks(process).lock("k"));
+    sleep(ms(50)).await;
+    let request = network.locks(process).key("k").store_wait(ms(5_000));
+    let error = request.clone().lock().await.expect_err("one waits");
+    assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
+    sleep(ms(5_000)).await;
+    let error = request.lock().await.expect_err("too few primaries");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    assert!(!waiting.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
 async fn reads_are_held_together_without_a_token_and_exclude_a_lock() {
     let locks = Locks::builder().in_memory_quorum(5).expect("5 stores");
     let (one, other) = (locks.read("k").await.expect("free"), locks.read("k").await.expect("free"));

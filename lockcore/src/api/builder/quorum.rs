@@ -94,7 +94,8 @@ impl LocksBuilder {
             return Err(ConfigError::new(option, "set", range).into());
         }
         self.batch_limit = Some(1);
-        Ok(Terms { max_lease, spare, request_timeout: self.request_timeout })
+        let (request_timeout, max_waiting) = (self.request_timeout, self.max_waiting);
+        Ok(Terms { max_lease, spare, request_timeout, max_waiting })
     }
 
     fn quorum_of(

@@ -31,6 +31,7 @@ pub(super) struct Network {
     /// The labels of requests at the first primary, in the order of first arrival.
     pub(super) arrivals: Arc<Mutex<Vec<String>>>,
     spare: usize,
+    max_waiting: u32,
     dice: Dice,
 }
 
@@ -47,8 +48,13 @@ impl Network {
             processes: Vec::new(),
             arrivals: Arc::default(),
             spare: 0,
+            max_waiting: u32::MAX,
             dice: Dice::new(seed),
         }
+    }
+
+    pub(super) fn max_waiting(self, max_waiting: u32) -> Self {
+        Self { max_waiting, ..self }
     }
 
     pub(super) fn spare(self, spare: usize) -> Self {
@@ -92,7 +98,8 @@ impl Network {
         let list: Vec<_> = list.iter().map(connect).collect();
         let node = list[0].0.as_ref().map(|(node, _)| Arc::clone(node)).expect("connected");
         let request_timeout = Duration::from_secs(2);
-        let terms = Terms { max_lease: MAX_LEASE, spare: self.spare, request_timeout };
+        let (spare, max_waiting) = (self.spare, self.max_waiting);
+        let terms = Terms { max_lease: MAX_LEASE, spare, request_timeout, max_waiting };
         let runtime = Handle::current();
         let observer = Observer::of_quorum(node.id.clone(), &node.settings, &runtime);
         let primaries = Primaries::new(list, terms, observer, &runtime);
