@@ -36,7 +36,7 @@ mod queues;
 mod tests;
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,7 +83,6 @@ pub(crate) struct Terms {
 
 /// The primaries of a quorum as this process sees them, with the state that is shared by all
 /// acquisitions and holds of the process.
-#[derive(Debug)]
 pub(crate) struct Primaries {
     /// The primaries, in list order.
     members: Vec<Primary>,
@@ -375,6 +374,12 @@ impl Primaries {
         let holds = each.iter().map(|one| one.holds).max().unwrap_or(0).min(holding);
         let unreleased = each.iter().map(|one| one.unreleased).sum();
         Shutdown { waiters, holds, unreleased }
+    }
+}
+
+impl fmt::Debug for Primaries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Primaries").field("members", &self.members).finish_non_exhaustive()
     }
 }
 

@@ -52,7 +52,7 @@ impl fmt::Display for LoggedName<'_> {
 const MOST_WARNED_NAMES: usize = 64;
 
 /// The lock names for which a warning was already logged, so that it is logged once per name.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct WarnedNames(Mutex<BTreeSet<LockName>>);
 
 impl WarnedNames {
@@ -134,7 +134,8 @@ fn begin_counters() {
 /// A request to a quorum goes to several nodes. So that it is counted once, only the quorum's
 /// observer counts outcomes of requests and ends of holds. The observers of the quorum's nodes do
 /// not, and add the field `primary` to their events.
-#[derive(Debug)]
+///
+/// No `Debug`, because it knows names that may have to be redacted.
 pub(crate) struct Observer {
     node: NodeId,
     primary: Option<usize>,

@@ -68,13 +68,12 @@ pub struct WaitedLock {
 
 /// The statistics of [`Locks::hottest`](crate::Locks::hottest): refusals and longest waits by hour
 /// and name, and the number of refusals by class. Shared by all clones of the `Locks`.
-#[derive(Debug)]
 pub(crate) struct Heat {
     began: Instant,
     table: Mutex<Table>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Table {
     /// The hours with refusals or long waits, newest last, at most [`HOURS`].
     hours: VecDeque<Hour>,

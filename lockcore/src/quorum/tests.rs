@@ -701,6 +701,16 @@ async fn beyond_max_waiting_a_long_outage_is_still_told() {
     assert!(!waiting.is_finished());
 }
 
+#[tokio::test]
+async fn the_debug_text_of_a_quorum_shows_no_name() {
+    let locks = Locks::builder().in_memory_quorum(3).expect("3 stores");
+    let guard = locks.lock("secret").await.expect("free");
+    assert!(locks.try_lock("secret").await.expect("an answer").is_none());
+    locks.backend.primaries().set_lead(&locks.name("secret").expect("a name"), 1);
+    let text = format!("{locks:?} {guard:?}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn reads_are_held_together_without_a_token_and_exclude_a_lock() {
     let locks = Locks::builder().in_memory_quorum(5).expect("5 stores");

@@ -102,6 +102,15 @@ async fn no_password_and_no_redacted_name_is_shown_anywhere() {
 }
 
 #[tokio::test]
+async fn the_debug_text_of_a_quorum_shows_no_redacted_name() {
+    let locks = builder(true).in_memory_quorum(3).expect("in range");
+    let guard = soon(locks.lock(SECRET)).await.expect("free");
+    assert!(soon(locks.try_lock(SECRET)).await.expect("an answer").is_none());
+    let text = format!("{locks:?} {locks:#?} {guard:?} {:?}", locks.key(SECRET));
+    assert_eq!(lines_with(&text, SECRET), Vec::<&str>::new());
+}
+
+#[tokio::test]
 async fn without_redaction_names_are_shown_and_passwords_still_not() {
     let text = everything_shown(false).await;
     assert_eq!(lines_with(&text, PASSWORD), Vec::<&str>::new());
