@@ -222,6 +222,10 @@ impl LockRequest {
             value = section(&guard) => value,
             () = guard.lost() => return Err(LockError::new(LockErrorKind::Lost)),
         };
+        // Before the release, which reports another error if the runtime of the `Locks` has ended.
+        if guard.is_lost() {
+            return Err(LockError::new(LockErrorKind::Lost));
+        }
         match guard.release().await {
             Err(error) if error.kind() == LockErrorKind::Lost => Err(error),
             // Unavailable: the lease had not expired, and the release continues in the background.

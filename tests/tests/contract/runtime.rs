@@ -16,6 +16,7 @@ on_every_store!(
     a_guard_and_a_wait_that_a_thread_without_a_runtime_drops_leave_nothing,
     a_guard_and_a_wait_that_are_dropped_by_a_panic_leave_nothing,
     guards_and_waits_that_a_runtime_drops_at_its_end_do_not_panic,
+    a_section_during_which_the_runtime_of_its_locks_ends_is_lost,
 );
 
 async fn a_guard_outlives_its_locks_and_still_releases(backend: &Backend) {
@@ -189,6 +190,22 @@ async fn guards_and_waits_that_a_runtime_drops_at_its_end_do_not_panic(backend: 
         assert!(ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()), "no panic");
     }
     other.release().await.expect("held until now");
+}
+
+// Nobody renews the hold any more, so the end of the section may overlap with the next holder's.
+async fn a_section_during_which_the_runtime_of_its_locks_ends_is_lost(backend: &Backend) {
+    let builder = Locks::builder().defaults(LockOptions::new().lease(LONG));
+    let theirs = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("one");
+    let locks = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| theirs.block_on(backend.build(builder)));
+        connecting.join().expect("it connects")
+    });
+    let section = locks.with("key", async move |_| {
+        // Without an await, so that the section ends before its caller is polled again.
+        std::thread::spawn(move || drop(theirs)).join().expect("no panic");
+    });
+    let error = soon(section).await.expect_err("the end of the section was not protected");
+    assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
 }
 
 async fn on_its_own_runtime(
