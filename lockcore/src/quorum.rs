@@ -341,7 +341,11 @@ impl Primaries {
     ) -> Result<LockInspection, LockError> {
         let request = async |node: Arc<Node>| node.inspect(lock.clone(), command.clone()).await;
         let (found, failure) = request_each(self.reached(), request).await;
-        let joined = LockInspection::of_quorum(found, self.members.len());
+        let most = match command {
+            Command::Inspect { most, .. } => most.get() as usize,
+            _ => usize::MAX,
+        };
+        let joined = LockInspection::of_quorum(found, self.members.len(), most);
         joined.ok_or_else(|| failure.unwrap_or_else(|| self.unreached()))
     }
 

@@ -17,7 +17,8 @@ pub struct LockInspection {
     pub waiters: Vec<Participant>,
     /// The number of all holders, even if [`holders`](Self::holders) contains only a part. Expired
     /// reads and permits may be included, because the server removes them only when another request
-    /// does not fit beside them.
+    /// does not fit beside them. On a quorum, if a primary has shown only part of its holders, the
+    /// greatest number at a primary, or the number of `holders` if that is greater.
     pub holding: u64,
     /// The number of all waiters, even if [`waiters`](Self::waiters) contains only a part. Waiters
     /// whose process has ended are included until a command on the lock removes them.
@@ -57,7 +58,7 @@ pub struct Participant {
     /// always for a lease of 2 s or less. `false` for waiters and other programs.
     pub is_claim: bool,
     /// The number of [quorum](crate::guide::quorum) primaries at which the process holds the name.
-    /// `None` for a waiter, and without a quorum.
+    /// `None` for a waiter, without a quorum, and if a primary has shown only part of its holders.
     pub primaries: Option<HeldPrimaries>,
 }
 
@@ -93,24 +94,32 @@ impl LockInspection {
 
     /// Combines the inspections of a lock at the responding primaries, which `each` contains in
     /// list order: the holders at all of them, and the waiters at the first. `all` is the number of
-    /// primaries in the quorum. Returns `None` if no primary responded.
-    pub(crate) fn of_quorum(each: Vec<Self>, all: usize) -> Option<Self> {
+    /// primaries in the quorum, and `most` the number of holders that each was asked for. Returns
+    /// `None` if no primary responded.
+    pub(crate) fn of_quorum(each: Vec<Self>, all: usize, most: usize) -> Option<Self> {
         let of = |process: &Option<String>, found: &Self| {
             found.holders.iter().any(|holder| holder.node == *process)
         };
         let mut joined = each.first()?.clone();
         // Concurrent reads on a quorum share no token.
         joined.token = None;
+        // A primary counts expired holders, too, and does not show them.
+        let is_part = |found: &Self| {
+            found.holders.len() >= most && found.holding > found.holders.len() as u64
+        };
+        let is_whole = !each.iter().any(is_part);
         for found in &each {
             // Add the holders of processes that no earlier primary has shown.
             let is_new = |holder: &&Participant| !of(&holder.node, &joined);
             let new: Vec<_> = found.holders.iter().filter(is_new).cloned().collect();
-            joined.holding += new.len() as u64;
             joined.holders.extend(new);
         }
+        // A holder that one primary shows may be among the others that another primary only counts.
+        let holding = each.iter().map(|found| found.holding).max().unwrap_or(0);
+        joined.holding = holding.max(joined.holders.len() as u64);
         for holder in &mut joined.holders {
             let held = each.iter().filter(|found| of(&holder.node, found)).count();
-            holder.primaries = Some(HeldPrimaries { held, all });
+            holder.primaries = is_whole.then_some(HeldPrimaries { held, all });
         }
         Some(joined)
     }
@@ -138,5 +147,44 @@ impl Participant {
             is_claim: ours.is_some_and(is_claim),
             primaries: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the inspection at a primary that has shown only the holder of this process, of
+    /// `holding` holders.
+    fn part(node: &str, holding: u64) -> LockInspection {
+        let holder = Participant {
+            member: node.to_owned(),
+            label: None,
+            node: Some(node.to_owned()),
+            demand: Demand::READ,
+            age: None,
+            lease_left: Duration::from_secs(10),
+            is_claim: false,
+            primaries: None,
+        };
+        LockInspection { holders: vec![holder], waiters: vec![], holding, waiting: 0, token: None }
+    }
+
+    #[test]
+    fn a_part_of_the_holders_of_a_quorum_counts_none_twice() {
+        let primaries = |found: &LockInspection| -> Vec<_> {
+            found.holders.iter().map(|holder| holder.primaries.map(|at| at.held)).collect()
+        };
+        // All three hold at each primary, which has shown the one whose lease ends first.
+        let parts = ["a", "b", "c"].map(|node| part(node, 3)).into();
+        let found = LockInspection::of_quorum(parts, 3, 1).expect("three responses");
+        assert_eq!((found.holding, primaries(&found)), (3, vec![None; 3]));
+        let whole = ["a", "b", "b"].map(|node| part(node, 1)).into();
+        let found = LockInspection::of_quorum(whole, 3, 1).expect("three responses");
+        assert_eq!((found.holding, primaries(&found)), (2, vec![Some(1), Some(2)]));
+        // The second holder has expired.
+        let expired = ["a", "a", "a"].map(|node| part(node, 2)).into();
+        let found = LockInspection::of_quorum(expired, 3, 2).expect("three responses");
+        assert_eq!((found.holding, primaries(&found)), (2, vec![Some(3)]));
     }
 }
