@@ -105,7 +105,7 @@ pub(crate) struct Primaries {
     runtime: Handle,
     /// The number of clones is the number of acquisitions in progress: each has a clone.
     waiting: Arc<()>,
-    /// The number of clones is the number of holds: each has a clone.
+    /// The number of clones is the number of holds: each has a clone, until it is released or lost.
     holding: Arc<()>,
 }
 

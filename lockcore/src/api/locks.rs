@@ -347,8 +347,10 @@ impl Locks {
     }
 
     /// Shuts this `Locks` and all clones down: refuses new acquisitions, leaves all queues, waits
-    /// up to `timeout` for all guards to be released or dropped, then releases the remaining holds,
-    /// whose guards are lost. With a `timeout` of zero it does not wait for guards.
+    /// up to `timeout` for all guards to be released, dropped or lost, then releases the remaining
+    /// holds, whose guards are lost. With a `timeout` of zero it does not wait for guards. It does
+    /// not wait for work that continues although its hold is lost: [`with`](Self::with) and the
+    /// layers of `lock-tower` stop such work.
     ///
     /// Call it before the runtime ends, because it has to receive the responses to releases and to
     /// repeat failed releases. It takes at most `timeout` plus the [request

@@ -51,8 +51,6 @@ pub(crate) struct Hold {
     shared: Arc<SharedHold>,
     /// The task that acquires missing primaries and reports the loss. Dropping the hold ends it.
     _keeping: AbortOnDropHandle<()>,
-    /// Counts this hold in [`Primaries::status`]: a clone of `Primaries::holding`.
-    _counted: Arc<()>,
 }
 
 /// The part of a hold that is shared with the task that acquires missing primaries and reports the
@@ -76,9 +74,13 @@ struct SharedHold {
 }
 
 enum State {
-    /// The hold at each primary, in list order; `None` where the lock is not held. A lost hold
-    /// stays in this state until its remaining primaries are released.
-    Held(Vec<Option<Step>>),
+    /// A lost hold stays in this state until its remaining primaries are released.
+    Held {
+        /// The hold at each primary, in list order; `None` where the lock is not held.
+        held: Vec<Option<Step>>,
+        /// Counts this hold in [`Primaries::status`]: a clone of `Primaries::holding`.
+        _counted: Arc<()>,
+    },
     /// The primaries were released or leaked. Contains the deadline of the hold at that time.
     Ended(Instant),
 }
@@ -96,11 +98,12 @@ impl Hold {
         let lock = &context.request.lock;
         let span = context.primaries.observer.holding(lock, &context.of, token, &Span::none());
         let primaries = Arc::clone(&context.primaries);
+        let counted = Arc::clone(&primaries.holding);
         let shared = Arc::new(SharedHold {
             context,
             since,
             last,
-            state: Mutex::new(State::Held(held)),
+            state: Mutex::new(State::Held { held, _counted: counted }),
             changed: Notify::new(),
             was_lost: AtomicBool::new(false),
             is_loss_reported: AtomicBool::new(false),
@@ -114,7 +117,6 @@ impl Hold {
             span,
             shared,
             _keeping: AbortOnDropHandle::new(keeping),
-            _counted: Arc::clone(&primaries.holding),
         })
     }
 
@@ -237,7 +239,7 @@ struct Keeper(Arc<SharedHold>);
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        if matches!(*self.0.state(), State::Held(_)) {
+        if matches!(*self.0.state(), State::Held { .. }) {
             self.0.was_lost.store(true, Ordering::Release);
             self.0.lost.cancel();
         }
@@ -263,7 +265,7 @@ impl SharedHold {
     /// Returns true if a majority is certainly held and `max_hold` is not over. Counts only holds
     /// for which `is_so` returns true.
     fn is_held(&self, state: &State, is_so: impl Fn(&Step) -> bool) -> bool {
-        let State::Held(held) = state else { return false };
+        let State::Held { held, .. } = state else { return false };
         let is_over = self.last.is_some_and(|last| Instant::now() >= last);
         let certain = self.certain(held).filter(|step| is_so(step)).count();
         !is_over && certain >= self.primaries().majority()
@@ -273,7 +275,7 @@ impl SharedHold {
     /// is the last deadline before.
     fn deadline(&self, state: &State) -> Instant {
         let held = match state {
-            State::Held(held) => held,
+            State::Held { held, .. } => held,
             State::Ended(deadline) => return *deadline,
         };
         let of = |step: &Step| step.guard.deadline();
@@ -320,7 +322,7 @@ impl SharedHold {
     /// released or leaked before. This runs code from outside this crate, so no mutex may be
     /// locked.
     fn notify_lost(&self) {
-        if !matches!(*self.state(), State::Held(_)) {
+        if !matches!(*self.state(), State::Held { .. }) {
             return;
         }
         self.lost.cancel();
@@ -345,7 +347,7 @@ impl SharedHold {
         let mut state = self.state();
         let ended = State::Ended(self.deadline(&state));
         match std::mem::replace(&mut *state, ended) {
-            State::Held(held) => held.into_iter().flatten().collect(),
+            State::Held { held, .. } => held.into_iter().flatten().collect(),
             State::Ended(_) => Vec::new(),
         }
     }
@@ -390,7 +392,7 @@ impl SharedHold {
 
     /// Returns a future for each certain hold at a primary. It completes when this primary is lost.
     fn losses(&self) -> Vec<BoxFuture<'_, ()>> {
-        let State::Held(held) = &*self.state() else { return Vec::new() };
+        let State::Held { held, .. } = &*self.state() else { return Vec::new() };
         self.certain(held).map(|step| step.guard.loss().clone().cancelled_owned().boxed()).collect()
     }
 
@@ -421,7 +423,7 @@ impl SharedHold {
     fn drop_lost(&self, at: usize) -> bool {
         let primary = &self.primaries().members[at];
         let mut state = self.state();
-        let State::Held(held) = &mut *state else { return false };
+        let State::Held { held, .. } = &mut *state else { return false };
         let lost = held[at].take_if(|step| !primary.has(step));
         drop(state);
         // Dropped outside the mutex, because dropping a guard runs foreign code.
@@ -433,7 +435,7 @@ impl SharedHold {
     fn missing(&self, at: usize) -> Option<u64> {
         let server = self.primaries().view.borrow().servers[at]?;
         match &*self.state() {
-            State::Held(held) => held[at].is_none().then_some(server),
+            State::Held { held, .. } => held[at].is_none().then_some(server),
             State::Ended(_) => None,
         }
     }
@@ -465,7 +467,7 @@ impl SharedHold {
         let mut state = self.state();
         if !self.was_lost.load(Ordering::Acquire)
             && self.is_held(&state, |_| true)
-            && let State::Held(held) = &mut *state
+            && let State::Held { held, .. } = &mut *state
         {
             let before = held[at].replace(step);
             drop(state);

@@ -5,7 +5,9 @@ use lockcore::Locks;
 use lockcore::operate::Connection;
 use tokio::time::Instant;
 
-use crate::backend::{Backend, LONG, granted, ms, until_nothing_is_left, until_waiting, wait_as};
+use crate::backend::{
+    Backend, LONG, SOON, granted, ms, soon, until_nothing_is_left, until_waiting, wait_as,
+};
 
 on_every_store!(
     an_inspection_shows_holder_and_waiters_in_order_with_their_labels,
@@ -14,6 +16,7 @@ on_every_store!(
     an_inspection_of_a_free_lock_shows_nobody_and_no_token,
     a_label_is_shown_as_it_was_given_and_cut_at_64_bytes_of_its_own,
     a_status_counts_what_waits_and_what_is_held,
+    a_status_does_not_count_a_lost_hold_whose_guard_is_alive,
     a_ping_is_answered,
 );
 
@@ -136,6 +139,17 @@ async fn a_status_counts_what_waits_and_what_is_held(backend: &Backend) {
     one.release().await.expect("held until now");
     until_nothing_is_left(&locks, "one").await;
     until_nothing_is_left(&locks, "two").await;
+}
+
+async fn a_status_does_not_count_a_lost_hold_whose_guard_is_alive(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let guard = a.lock("key").await.expect("free");
+    assert_eq!(a.status().holding, 1);
+    assert!(b.force_release("key").await.expect("an answer"));
+    soon(guard.lost()).await;
+    eventually("it is not counted", SOON, async || a.status().holding == 0).await;
+    drop(guard);
+    until_nothing_is_left(&a, "key").await;
 }
 
 async fn a_ping_is_answered(backend: &Backend) {
