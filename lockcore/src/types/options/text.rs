@@ -36,7 +36,9 @@ pub(crate) struct Text {
 
 impl From<LockOptions> for Text {
     fn from(options: LockOptions) -> Self {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        // Rounded up: a wait of 0 would not wait, and other options refuse 0.
+        let ms =
+            |time: Duration| u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         Self {
             lease_ms: options.lease.map(ms),
             renew: options.renewal.map(|renewal| renewal == Renewal::Watchdog),
@@ -111,6 +113,13 @@ mod tests {
             assert_eq!(serde_json::to_string(&options).unwrap(), text);
             assert_eq!(read(text).unwrap(), options);
         }
+        let short = Duration::from_micros(500);
+        let text = serde_json::to_string(&LockOptions::new().wait(short)).unwrap();
+        assert_eq!(read(&text).unwrap(), LockOptions::new().wait(ms(1)), "{text}");
+        assert_eq!(
+            serde_json::to_string(&LockOptions::new().wait(ms(0))).unwrap(),
+            r#"{"wait_ms":0}"#
+        );
         let no_limit = serde_json::to_string(&LockOptions::new().max_hold(Duration::MAX)).unwrap();
         assert!(read(&no_limit).unwrap().max_hold > Some(LockOptions::MAX_LEASE), "{no_limit}");
     }
