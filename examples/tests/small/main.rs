@@ -12,10 +12,11 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use lock_tests::{Leash, RedisServer};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
-use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async, connect_async};
 
 /// A time limit for events that are immediate on an idle machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -144,7 +145,8 @@ async fn the_streaming_example_holds_to_the_last_line() {
 
 #[tokio::test]
 async fn a_document_has_one_editor_while_the_socket_is_open() {
-    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_axum_websocket")).await;
+    let program = env!("CARGO_BIN_EXE_axum_websocket");
+    let (_example, address) = Example::serve_with(program, &["60"]).await;
     let url = format!("ws://{address}/documents/7");
     let (mut first, _) = connect_async(&url).await.unwrap();
     let hello = first.next().await.unwrap().unwrap().into_text().unwrap();
@@ -167,6 +169,55 @@ async fn a_document_has_one_editor_while_the_socket_is_open() {
     let (mut second, _) = timeout(SOON, waiting).await.unwrap().unwrap();
     let hello = second.next().await.unwrap().unwrap().into_text().unwrap();
     assert!(hello.starts_with("document 7 is yours"), "{hello}");
+}
+
+/// Connects as an editor of document 7.
+async fn editor(address: &str) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
+    let url = format!("ws://{address}/documents/7");
+    let (mut socket, _) = timeout(SOON, connect_async(url)).await.expect("its turn").unwrap();
+    let hello = socket.next().await.unwrap().unwrap().into_text().unwrap();
+    assert!(hello.starts_with("document 7 is yours"), "{hello}");
+    socket
+}
+
+#[tokio::test]
+async fn a_silent_editor_that_answers_pings_stays_and_gets_one_ping_a_period() {
+    let program = env!("CARGO_BIN_EXE_axum_websocket");
+    let (_example, address) = Example::serve_with(program, &["1"]).await;
+    let mut silent = editor(&address).await;
+    let mut ping = async || {
+        // Reading the ping also sends the pong.
+        let ping = timeout(SOON, silent.next()).await.unwrap().unwrap().unwrap();
+        assert!(ping.is_ping(), "{ping}");
+        Instant::now()
+    };
+    // Two periods, less the delay of the first ping.
+    let [first, _, third] = [ping().await, ping().await, ping().await];
+    assert!(third - first >= Duration::from_secs(1), "the pongs brought more pings");
+}
+
+#[tokio::test]
+async fn an_editor_that_answers_no_ping_gives_the_document_up() {
+    let program = env!("CARGO_BIN_EXE_axum_websocket");
+    let (_example, address) = Example::serve_with(program, &["1"]).await;
+    let _frozen = editor(&address).await; // reads nothing, so it sends no pong
+    editor(&address).await;
+}
+
+#[tokio::test]
+async fn an_editor_that_reads_no_response_gives_the_document_up() {
+    let program = env!("CARGO_BIN_EXE_axum_websocket");
+    let (_example, address) = Example::serve_with(program, &["1"]).await;
+    // Small buffers, which the responses soon fill.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let stream = socket.connect(address.parse().unwrap()).await.unwrap();
+    let url = format!("ws://{address}/documents/7");
+    let (mut deaf, _) = client_async(url, stream).await.unwrap();
+    let writer =
+        tokio::spawn(async move { while deaf.send(Message::text("words")).await.is_ok() {} });
+    editor(&address).await;
+    writer.abort();
 }
 
 #[tokio::test]

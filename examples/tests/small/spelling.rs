@@ -161,7 +161,9 @@ async fn no_read_sees_half_of_a_document_however_it_is_spelled() {
 
 #[tokio::test]
 async fn a_document_has_one_editor_however_it_is_spelled() {
-    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_axum_websocket")).await;
+    // The editor reads nothing, and must not count as vanished meanwhile.
+    let program = env!("CARGO_BIN_EXE_axum_websocket");
+    let (_example, address) = Example::serve_with(program, &["60"]).await;
     let url = |id: &str| format!("ws://{address}/documents/{id}");
     let (_editor, _) = connect_async(url("7")).await.unwrap();
     let _waiting = tokio::spawn({
