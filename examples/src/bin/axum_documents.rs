@@ -3,7 +3,7 @@
 //!
 //! Then run as many of these in parallel as you like: `curl localhost:3000/documents/7` and `curl
 //! -X PUT -d words localhost:3000/documents/7`. With a Redis URL as the second argument, several of
-//! these servers share the documents.
+//! these servers share the locks; the texts are each server's own.
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
@@ -13,8 +13,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::routing::get;
-use lock_axum::{Keys, LockScopeLayer, Lockable, LockedBody, Locks, ReadLocked, mode};
+use lock_axum::{
+    FencingToken, Keys, LockScopeLayer, Lockable, LockedBody, Locks, ReadLocked, mode,
+};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
@@ -30,8 +33,11 @@ impl Lockable for Document {
 }
 
 /// Reads the document. Other requests may read it at the same time, but not write it.
-async fn show(document: ReadLocked<Path<Document>>, State(files): State<Files>) -> String {
-    files.read(document.id).await
+async fn show(
+    document: ReadLocked<Path<Document>>,
+    State(files): State<Files>,
+) -> Result<String, StatusCode> {
+    files.read(document.id, document.fencing_token()).await
 }
 
 /// Writes the document. The body is read before the lock is acquired, so that a slow upload does
@@ -39,42 +45,54 @@ async fn show(document: ReadLocked<Path<Document>>, State(files): State<Files>) 
 async fn replace(
     State(files): State<Files>,
     put: LockedBody<Path<Document>, String, mode::Write>,
-) -> String {
-    files.write(put.lock.id, &put.body).await;
-    format!("written under token {}\n", put.lock.fencing_token())
+) -> Result<String, StatusCode> {
+    let token = put.lock.fencing_token();
+    files.write(put.lock.id, token, &put.body).await?;
+    Ok(format!("written under token {token}\n"))
 }
 
-/// The texts of the documents. Replace this with your storage. A document has two halves, written
-/// in sequence: a read during a write would see half of the old text.
+/// The texts of the documents, in this process alone. Replace this with your storage, shared by all
+/// servers. A document has the highest token of its readers and writers, and two halves, written in
+/// sequence: a read during a write would see half of the old text.
 #[derive(Clone, Default)]
-struct Files(Arc<Mutex<HashMap<(u64, bool), String>>>);
+struct Files(Arc<Mutex<HashMap<u64, (Option<FencingToken>, [String; 2])>>>);
 
 impl Files {
-    async fn read(&self, id: u64) -> String {
+    async fn read(&self, id: u64, token: FencingToken) -> Result<String, StatusCode> {
         println!("reads {id}");
-        let head = self.get((id, false));
+        let head = self.access(id, token, |[head, _]| head.clone())?;
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let tail = self.get((id, true));
+        let tail = self.access(id, token, |[_, tail]| tail.clone())?;
         println!("has read {id}");
-        format!("{head}{tail}\n")
+        Ok(format!("{head}{tail}\n"))
     }
 
-    async fn write(&self, id: u64, text: &str) {
+    async fn write(&self, id: u64, token: FencingToken, text: &str) -> Result<(), StatusCode> {
         println!("writes {id}");
-        let half = text.chars().count() / 2;
-        self.set((id, false), text.chars().take(half).collect());
+        let half = text.char_indices().nth(text.chars().count() / 2).map_or(0, |(at, _)| at);
+        let (first, second) = text.split_at(half);
+        self.access(id, token, |[head, _]| first.clone_into(head))?;
         tokio::time::sleep(Duration::from_millis(500)).await;
-        self.set((id, true), text.chars().skip(half).collect());
+        self.access(id, token, |[_, tail]| second.clone_into(tail))?;
         println!("has written {id}");
+        Ok(())
     }
 
-    fn get(&self, half: (u64, bool)) -> String {
-        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        files.get(&half).cloned().unwrap_or_default()
-    }
-
-    fn set(&self, half: (u64, bool), text: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(half, text);
+    /// Runs the action, unless a later holder has come. The first access of a holder raises the
+    /// token; each further access compares it.
+    fn access<T>(
+        &self,
+        id: u64,
+        token: FencingToken,
+        action: impl FnOnce(&mut [String; 2]) -> T,
+    ) -> Result<T, StatusCode> {
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (highest, halves) = files.entry(id).or_default();
+        if *highest > Some(token) {
+            return Err(StatusCode::CONFLICT); // the lease of this request is over
+        }
+        *highest = Some(token);
+        Ok(action(halves))
     }
 }
 

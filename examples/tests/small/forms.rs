@@ -1,7 +1,8 @@
 //! Documents with concurrent readers or a single writer, and an upstream with a limit per tenant.
 
-use lock_tests::{LIMIT, RedisServer, eventually};
+use lock_tests::{COUNTER, LIMIT, Raw, RedisServer, eventually};
 use lockcore::Locks;
+use redis::cmd;
 use reqwest::{Client, Response};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -48,6 +49,26 @@ async fn two_gets_of_a_document_run_together_and_a_put_excludes_both_in_order() 
     let steps = ["reads 7", "reads 7", "has read 7", "has read 7", "writes 7", "has written 7"];
     assert_eq!(said[2..8], steps, "after the first put");
     assert_eq!(said[8..], ["reads 7", "has read 7"]);
+}
+
+/// A token that falls stands for a holder whose lease is over: its number is below the stored one.
+#[tokio::test]
+async fn a_document_refuses_a_token_below_the_token_that_it_has_seen() {
+    let server = RedisServer::start();
+    let program = env!("CARGO_BIN_EXE_axum_documents");
+    let (_example, address) = Example::serve_with(program, &[&server.url()]).await;
+    let mut redis = Raw::connect(&server.url()).await;
+    let url = format!("http://{address}/documents/7");
+    let put = async |words| Client::new().put(&url).body(words).send().await.unwrap().status();
+
+    // More than a day ahead of the server's clock, so the process does not remember it.
+    let (seconds, _): (u64, u64) = redis.ask(&cmd("TIME")).await;
+    let ahead = (seconds + 2 * 24 * 3_600) * 1_000_000;
+    redis.ask::<()>(cmd("SET").arg(COUNTER).arg(ahead)).await;
+    assert_eq!(put("later").await, 200);
+    redis.ask::<()>(cmd("DEL").arg(COUNTER)).await;
+    assert_eq!(put("earlier").await, 409);
+    assert_eq!(Client::new().get(&url).send().await.unwrap().status(), 409, "a read, too");
 }
 
 /// Opens a stream of this many words.
