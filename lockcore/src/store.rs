@@ -170,6 +170,13 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
         Vec::new()
     }
 
+    /// Returns a channel that changes with each connection of a Redis Cluster primary, also if the
+    /// states of [`commands`](Self::commands) and [`subscription`](Self::subscription) stay. Never
+    /// changes outside a Cluster.
+    fn server_links(&self) -> watch::Receiver<()> {
+        watch::channel(()).1
+    }
+
     /// Returns searches for the locks in this namespace, one for each server that may have such
     /// locks.
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {

@@ -9,11 +9,14 @@ use super::Store;
 pub(crate) struct Links {
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
+    /// The states of single servers of a Redis Cluster.
+    servers: watch::Receiver<()>,
 }
 
 impl Links {
     pub(crate) fn of(store: &dyn Store) -> Self {
-        Self { commands: store.commands(), subscription: store.subscription() }
+        let (commands, subscription) = (store.commands(), store.subscription());
+        Self { commands, subscription, servers: store.server_links() }
     }
 
     /// Returns true if both connections are up.
@@ -21,12 +24,13 @@ impl Links {
         self.commands.borrow().is_up() && self.subscription.borrow().is_up()
     }
 
-    /// Waits until a connection's state changes.
+    /// Waits until the state of a connection changes, or of a connection to one of several servers.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {
             biased;
             Ok(()) = self.commands.changed() => {}
             Ok(()) = self.subscription.changed() => {}
+            Ok(()) = self.servers.changed() => {}
             // The store has been dropped.
             else => std::future::pending().await,
         }

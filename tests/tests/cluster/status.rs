@@ -3,6 +3,7 @@
 use lock_tests::{Clustered, RedisOptions, RedisServer, Watched, eventually};
 use lockcore::Locks;
 use lockcore::operate::{Connection, ServerStatus};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::time::Instant;
 
 use crate::common::{SOON, connect, held, release, slot, soon};
@@ -75,6 +76,25 @@ async fn a_primary_that_dies_is_shown_with_the_reason_and_the_time_until_it_is_b
     clustered.server(1).restart();
     eventually("it is up again", SOON, async || of(&locks, &dead).is_connected()).await;
     assert!(of(&locks, &dead).silent_for < killed.elapsed());
+}
+
+#[tokio::test]
+async fn a_gauge_counts_the_primaries_that_are_down_though_the_process_is_idle() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let mut clustered = Clustered::steady().await;
+    let locks = connect(&clustered).await;
+    let down = async |count: u8| {
+        let line = format!("lockcore_servers_down {count}");
+        eventually(&line, SOON, async || recorder.handle().render().lines().any(|it| it == line))
+            .await;
+    };
+    down(0).await;
+    clustered.server(1).kill();
+    down(1).await;
+    assert!(locks.status().is_connected(), "others are");
+    clustered.server(1).restart();
+    down(0).await;
 }
 
 #[tokio::test]

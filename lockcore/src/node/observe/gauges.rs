@@ -18,7 +18,7 @@ use proto::node::{Core, Moment};
 use super::super::driver::Driver;
 use super::super::foreign;
 use super::WATCHERS;
-use crate::operate::status::Connection;
+use crate::operate::status::{Connection, ServerStatus};
 
 /// Shortest time between two gauge updates.
 const EVERY: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ impl Gauges {
             for class in self.classes.drain() {
                 set_class(driver, &class, [0, 0], [0.0, 0.0]);
             }
-            set_node(driver, 0, [false, false]);
+            set_node(driver, 0, [false, false], 0);
         });
     }
 
@@ -72,13 +72,18 @@ impl Gauges {
         let round_trip = driver.read(Core::round_trip).as_secs_f64();
         gauge!("lockcore_round_trip_seconds", labels(driver, None)).set(round_trip);
         let links = [driver.store.commands(), driver.store.subscription()];
-        set_node(driver, releasing, links.map(|link| Connection::of(&link) == Connection::Up));
+        let is_up = links.map(|link| Connection::of(&link) == Connection::Up);
+        // A Redis Cluster primary without slots has no locks.
+        let is_down = |server: &ServerStatus| !server.is_connected() && server.slots != Some(0);
+        let servers_down = driver.store.server_status().into_iter().filter(is_down).count();
+        set_node(driver, releasing, is_up, servers_down);
         self.is_releasing = releasing > 0;
     }
 }
 
-fn set_node(driver: &Driver, releasing: usize, is_up: [bool; 2]) {
+fn set_node(driver: &Driver, releasing: usize, is_up: [bool; 2], servers_down: usize) {
     gauge!("lockcore_releasing", labels(driver, None)).set(releasing as f64);
+    gauge!("lockcore_servers_down", labels(driver, None)).set(servers_down as f64);
     for (connection, is_up) in ["commands", "subscription"].into_iter().zip(is_up) {
         let labels = labels(driver, Some(Label::new("connection", connection)));
         gauge!("lockcore_connected", labels).set(f64::from(u8::from(is_up)));

@@ -71,6 +71,8 @@ struct Shared {
     has_moved: AtomicBool,
     commands: watch::Sender<Link>,
     subscription: watch::Sender<Link>,
+    /// Changes with each connection to a primary.
+    server_links: watch::Sender<()>,
     /// Wakes the topology refresh. Notified when the known topology may be outdated.
     outdated: Notify,
     closed: CancellationToken,
@@ -94,6 +96,7 @@ impl ClusterStore {
             has_moved: AtomicBool::new(false),
             commands: watch::Sender::new(Link::Up),
             subscription: watch::Sender::new(Link::Up),
+            server_links: watch::Sender::new(()),
             outdated: Notify::new(),
             closed: CancellationToken::new(),
         }));
@@ -296,6 +299,10 @@ impl Store for ClusterStore {
         let mut all: Vec<_> = counted.into_iter().map(of).collect();
         all.sort_by(|a, b| a.address.cmp(&b.address));
         all
+    }
+
+    fn server_links(&self) -> watch::Receiver<()> {
+        self.0.server_links.subscribe()
     }
 
     /// Returns a search for each primary that serves a slot now. The searches find only locks in

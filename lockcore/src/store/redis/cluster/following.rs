@@ -389,6 +389,7 @@ async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
             if is_up || !was_up || !shared.is_any_up() {
                 shared.publish_links();
             }
+            shared.server_links.send_replace(());
         }
     };
     tokio::select! {
