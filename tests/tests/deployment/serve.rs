@@ -1,0 +1,34 @@
+use std::{io, time::Duration};
+
+use axum::Router;
+use lock_axum::Locks;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken; // the crate tokio-util
+
+async fn serve(
+    listener: TcpListener,
+    app: Router,
+    locks: Locks,
+    leaving: CancellationToken, // for the readiness probe below
+) -> io::Result<()> {
+    // Kubernetes, systemd and Docker send SIGTERM.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let end = CancellationToken::new();
+    let server = axum::serve(listener, app).with_graceful_shutdown(end.clone().cancelled_owned());
+    let server = tokio::spawn(server.into_future());
+    terminate.recv().await;
+    leaving.cancel(); // the readiness probe fails from now on
+    sleep(Duration::from_secs(5)).await; // the balancer notices; requests are still served
+    end.cancel(); // nothing new is accepted, and requests in progress continue
+    let last = Instant::now() + Duration::from_secs(22); // for requests and detached work
+    if timeout_at(last - Duration::from_secs(4), server).await.is_err() {
+        eprintln!("some connections are still open, and will be cut off");
+    }
+    let report = locks.shutdown(last - Instant::now()).await;
+    if report.unreleased > 0 {
+        eprintln!("{} locks are held until their leases expire", report.unreleased);
+    }
+    Ok(())
+}
