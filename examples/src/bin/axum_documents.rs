@@ -52,10 +52,12 @@ async fn replace(
 }
 
 /// The texts of the documents, in this process alone. Replace this with your storage, shared by all
-/// servers. A document has the highest token of its readers and writers, and two halves, written in
-/// sequence: a read during a write would see half of the old text.
+/// servers. A text has two halves, written in sequence: a read during a write would see half of the
+/// old text.
 #[derive(Clone, Default)]
-struct Files(Arc<Mutex<HashMap<u64, (Option<FencingToken>, [String; 2])>>>);
+struct Files(Arc<Mutex<HashMap<u64, Text>>>);
+/// The highest token of the readers and writers so far, and the halves.
+type Text = (Option<FencingToken>, [String; 2]);
 
 impl Files {
     async fn read(&self, id: u64, token: FencingToken) -> Result<String, StatusCode> {

@@ -10,11 +10,11 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::any;
+use axum::{BoxError, Router};
 use lock_axum::{Keys, LockScopeLayer, Lockable, Locks, OwnedLock};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -52,7 +52,7 @@ async fn session(mut socket: WebSocket, document: OwnedLock<Path<Document>>, sil
     let hello = format!("document {} is yours, token {}", document.id, guard.fencing_token());
     tokio::select! {
         () = guard.lost() => {}
-        Err(end) = converse(&mut socket, hello, silence) => println!("{end}"),
+        _ = converse(&mut socket, hello, silence) => {}
     }
     let _ = document.release().await;
 }
@@ -62,7 +62,7 @@ async fn converse(
     socket: &mut WebSocket,
     hello: String,
     Silence(silence): Silence,
-) -> Result<Infallible, Box<dyn Error + Send + Sync>> {
+) -> Result<Infallible, BoxError> {
     // A client that reads nothing must not hold up the send for ever.
     let mut next = Some(Message::text(hello));
     let mut is_pinged = false;
