@@ -12,6 +12,9 @@ use tokio::runtime::Builder;
 /// The bound of anything here; a test that waits this long has failed.
 const SOON: Duration = Duration::from_secs(20);
 
+/// Longer than the time after a reply for which a connection of redis-rs is not checked.
+const IDLE: Duration = Duration::from_millis(50);
+
 thread_local! {
     static KEPT: RefCell<Option<LockGuard>> = const { RefCell::new(None) };
 }
@@ -20,6 +23,7 @@ async fn is_released_by_the_end_of_a_thread(locks: &Locks) {
     // The local values of the runtime are dropped after the guard, or before it.
     for is_runtime_first in [true, false] {
         let guard = locks.lock("key").await.expect("free");
+        tokio::time::sleep(IDLE).await;
         let thread = std::thread::spawn(move || {
             let enter = || {
                 let runtime = Builder::new_current_thread().enable_all().build().expect("one");
@@ -47,6 +51,14 @@ async fn is_released_by_the_end_of_a_thread(locks: &Locks) {
 async fn a_guard_that_is_dropped_with_the_local_values_of_its_thread_is_released() {
     let server = RedisServer::start();
     let locks = Locks::connect(server.url()).await.expect("the server is up");
+    is_released_by_the_end_of_a_thread(&locks).await;
+}
+
+#[tokio::test]
+async fn on_a_connection_of_redis_rs_it_is_released_too() {
+    let server = RedisServer::start();
+    let url = format!("{}?protocol=resp3", server.url());
+    let locks = Locks::connect(url).await.expect("the server is up");
     is_released_by_the_end_of_a_thread(&locks).await;
 }
 

@@ -16,7 +16,6 @@ use futures_util::future::BoxFuture;
 #[cfg(feature = "deadpool")]
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, RedisError, Value};
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::call::Packed;
@@ -51,7 +50,7 @@ impl<F: FnOnce(Answered) + Send + 'static> Recipient for F {
 trait Transport: Send + Sync {
     fn send_packed<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered>;
 
-    fn give(&self, runtime: (Begin, &Handle), command: &Packed, recipient: Box<dyn Recipient>);
+    fn give(&self, begin: Begin, command: &Packed, recipient: Box<dyn Recipient>);
 
     fn why_closed(&self, last_success: Instant) -> Option<RedisError>;
 
@@ -127,15 +126,10 @@ impl Connection {
     /// Sends a command without waiting, and later calls `recipient` with the reply. If a connection
     /// of this crate cannot send the command, `recipient` gets the error before this returns.
     ///
-    /// `runtime` is for redis-rs connections, on which a task has to wait for the reply: the
-    /// function to start the task with, and the runtime to start it on.
-    pub(crate) fn give(
-        &self,
-        runtime: (Begin, &Handle),
-        command: &Packed,
-        recipient: Box<dyn Recipient>,
-    ) {
-        self.0.give(runtime, command, recipient);
+    /// `begin` starts a task. It is for redis-rs connections, on which a task has to wait for the
+    /// reply.
+    pub(crate) fn give(&self, begin: Begin, command: &Packed, recipient: Box<dyn Recipient>) {
+        self.0.give(begin, command, recipient);
     }
 
     /// Shortens the timeout of all later requests to `timeout`. Called when the setup of the
@@ -166,7 +160,8 @@ impl Connection {
 
     /// Returns the error that closed the connection; `None` if it seems open. redis-rs notices a
     /// close only when it sends, so a PING is begun and cancelled, unless the server has replied
-    /// within the last 10 ms. `last_success` is the time of the last reply.
+    /// within the last 10 ms. `last_success` is the time of the last reply. May be called outside
+    /// of a runtime.
     pub fn why_closed(&self, last_success: Instant) -> Option<RedisError> {
         self.0.why_closed(last_success)
     }

@@ -80,8 +80,9 @@ struct SharedLink {
     connector: Arc<Connector>,
     setup: ConnectionSetup,
     request_timeout: Duration,
-    /// The runtime for the tasks of connections. `begin` starts a task on it.
+    /// The runtime for requests that wait for a connection.
     runtime: Handle,
+    /// Starts the tasks of connections.
     begin: Begin,
     current: Mutex<Current>,
     state: LinkState,
@@ -342,7 +343,7 @@ impl CommandLink {
     /// [`judge`](Self::judge), and to keep `sender` until then, because without it a replaced
     /// connection closes.
     pub fn send(&self, sender: &Sender, command: &Packed, recipient: Box<dyn Recipient>) {
-        sender.connection.give((self.0.begin, &self.0.runtime), command, recipient);
+        sender.connection.give(self.0.begin, command, recipient);
     }
 
     /// Updates the connection state after a reply, and returns the reply. A broken connection is

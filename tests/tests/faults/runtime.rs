@@ -8,6 +8,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::common::{LONG, SHORT, SOON, connect, held, release, soon};
 
+/// Longer than the time after a reply for which a connection of redis-rs is not checked.
+const IDLE: Duration = Duration::from_millis(50);
+
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads")
 }
@@ -86,20 +89,47 @@ fn a_guard_released_or_dropped_after_its_runtime_ended_neither_panics_nor_hangs(
 fn everything_may_be_dropped_outside_of_a_runtime() {
     let server = RedisServer::start();
     let theirs = runtime();
-    let (locks, guard, mut waiting) = theirs.block_on(async {
-        let locks = connect(&server.url()).await;
-        let guard = held(&locks, "k", LONG).await;
+    let locks = theirs.block_on(connect(&server.url()));
+    give_back_outside(&theirs, &locks);
+}
+
+/// A connection of redis-rs has no other check than a request, which needs a timer.
+#[test]
+fn everything_may_be_dropped_outside_of_a_runtime_on_an_idle_connection_of_redis_rs() {
+    let server = RedisServer::start();
+    let theirs = runtime();
+    let by_resp3 = theirs.block_on(connect(&format!("{}?protocol=resp3", server.url())));
+    give_back_outside(&theirs, &by_resp3);
+    let config = deadpool_redis::Config::from_url(server.url());
+    let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
+    let by_pool = Locks::builder().from_pool(pool, server.url());
+    let by_pool = theirs.block_on(soon("a connection", by_pool)).expect("accepted");
+    give_back_outside(&theirs, &by_pool);
+}
+
+/// Drops and releases guards and drops a wait, each after a pause, on a thread without a runtime.
+fn give_back_outside(theirs: &Runtime, locks: &Locks) {
+    let (guard, other, waiting) = theirs.block_on(async {
+        let guard = held(locks, "k", LONG).await;
+        let other = held(locks, "other", LONG).await;
         let mut waiting = Box::pin(locks.lock("k"));
         assert!(futures_util::poll!(waiting.as_mut()).is_pending());
-        (locks, guard, Some(waiting))
+        (guard, other, waiting)
     });
-    waiting.take();
-    drop(guard);
-    theirs.block_on(eventually("both are given back", SOON, async || {
-        let status = locks.status();
-        status.waiting + status.holding + status.releasing == 0
-    }));
-    theirs.block_on(async { release(held(&locks, "k", LONG).await).await });
+    let leave = Box::new(|| drop(waiting)) as Box<dyn FnOnce()>;
+    for give_back in [leave, Box::new(|| drop(other.release())), Box::new(|| drop(guard))] {
+        std::thread::sleep(IDLE);
+        give_back();
+    }
+    theirs.block_on(async {
+        eventually("all is given back", SOON, async || {
+            let status = locks.status();
+            status.waiting + status.holding + status.releasing == 0
+        })
+        .await;
+        release(held(locks, "k", LONG).await).await;
+        release(held(locks, "other", LONG).await).await;
+    });
 }
 
 /// A runtime that runs only the futures it is blocked on.

@@ -133,12 +133,7 @@ impl Transport for OwnConnection {
         Box::pin(self.send_packed(command))
     }
 
-    fn give(
-        &self,
-        _: (Begin, &tokio::runtime::Handle),
-        command: &Packed,
-        recipient: Box<dyn Recipient>,
-    ) {
+    fn give(&self, _: Begin, command: &Packed, recipient: Box<dyn Recipient>) {
         self.give(command, recipient);
     }
 

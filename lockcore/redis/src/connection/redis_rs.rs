@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, RedisError};
@@ -13,7 +12,7 @@ use tokio::time::Instant;
 use super::{Answered, Recipient, Transport, checked};
 use crate::call::Packed;
 use crate::pace::ConnectAttempt;
-use crate::task::Begin;
+use crate::task::{Begin, polled_once};
 
 /// Capacity, in commands, of the buffer in front of a redis-rs connection. It is larger than
 /// lockcore ever needs, because tasks that wait for room send in any order, and each is woken once
@@ -25,7 +24,12 @@ const BUFFERED: usize = 1_024;
 const IDLE: Duration = Duration::from_millis(10);
 
 /// A multiplexed connection of redis-rs, used where a connection of this crate is not possible.
-pub(super) struct TheirConnection(MultiplexedConnection);
+pub(super) struct TheirConnection {
+    connection: MultiplexedConnection,
+    /// The runtime of the connection. A request has a timer, so it must be polled in a runtime, and
+    /// guards and waits may be dropped on any thread.
+    runtime: Handle,
+}
 
 impl TheirConnection {
     pub(super) async fn open(
@@ -39,7 +43,7 @@ impl TheirConnection {
             .set_pipeline_buffer_size(BUFFERED);
         let connection =
             Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Self(connection))
+        Ok(Self { connection, runtime: Handle::current() })
     }
 
     /// Wraps a connection created by a pool. `timeout` becomes the maximum time to wait for each
@@ -47,24 +51,19 @@ impl TheirConnection {
     #[cfg(feature = "deadpool")]
     pub(super) fn new(mut connection: MultiplexedConnection, timeout: Duration) -> Self {
         connection.set_response_timeout(timeout);
-        Self(connection)
+        Self { connection, runtime: Handle::current() }
     }
 }
 
 impl Transport for TheirConnection {
     fn send_packed<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered> {
-        Box::pin(send_packed(self.0.clone(), command))
+        Box::pin(send_packed(self.connection.clone(), command))
     }
 
-    fn give(
-        &self,
-        (begin, runtime): (Begin, &Handle),
-        command: &Packed,
-        recipient: Box<dyn Recipient>,
-    ) {
-        let (connection, command) = (self.0.clone(), command.clone());
+    fn give(&self, begin: Begin, command: &Packed, recipient: Box<dyn Recipient>) {
+        let (connection, command) = (self.connection.clone(), command.clone());
         begin(
-            runtime,
+            &self.runtime,
             Box::pin(async move { recipient.take(send_packed(connection, &command).await) }),
         );
     }
@@ -75,8 +74,10 @@ impl Transport for TheirConnection {
         }
         // redis-rs notices a closed connection only on a send. So a PING is begun, and cancelled
         // before it goes out.
-        let mut connection = self.0.clone();
-        connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
+        let mut connection = self.connection.clone();
+        polled_once(&self.runtime, async move {
+            connection.send_packed_command(&redis::cmd("PING")).await.err()
+        })?
     }
 }
 
