@@ -63,6 +63,19 @@ pub struct Opened {
     pub hello: Option<Hello>,
 }
 
+impl Opened {
+    /// Returns the connection, or an error with the text of `of_replica` if the server is a
+    /// replica. A replica may lack holds that the primary has, and would report them as lost.
+    fn of_primary(self, of_replica: impl FnOnce() -> String) -> Result<Self, ClientError> {
+        match &self.hello {
+            Some(hello) if hello.is_replica() => {
+                Err(ClientError::refused(ClientErrorKind::ReadOnly, of_replica()))
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
 /// A new connection for subscriptions, on which no channel is subscribed yet.
 pub(crate) struct Subscribed {
     pub(crate) connection: PubSub,
@@ -181,24 +194,24 @@ impl Connector {
     /// once [`shorten_timeout`](Connection::shorten_timeout) was called.
     ///
     /// # Errors
-    /// The server is unreachable, refuses the connection or does not reply in time; or the
-    /// sentinels name no primary that takes writes.
+    /// The server is unreachable, refuses the connection or does not reply in time; the server is a
+    /// replica; or the sentinels name no primary.
     pub async fn commands(
         &self,
         timeout: Duration,
         attempt: &ConnectAttempt,
     ) -> Result<Opened, ClientError> {
+        let of_replica = || format!("{}: the server is a replica", self.address());
         match &self.source {
             ServerSource::One(client) => {
-                let info = client.get_connection_info().clone();
-                let opening = with_hello(self.open(info, timeout, attempt).await?);
-                self.bounded(self.address(), attempt, opening).await
+                self.at_one(client, timeout, attempt).await?.of_primary(of_replica)
             }
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(pool, _) => {
                 let opening = pool::connection(pool)
                     .map_ok(|connection| Connection::theirs(connection, timeout));
-                self.bounded(self.address(), attempt, with_hello(opening)).await
+                let opened = self.bounded(self.address(), attempt, with_hello(opening)).await?;
+                opened.of_primary(of_replica)
             }
             ServerSource::Sentinels(sentinels) => {
                 let primary = sentinels.locate(attempt).await?;
@@ -207,6 +220,34 @@ impl Connector {
                 Ok(opened)
             }
         }
+    }
+
+    /// Opens a connection for questions about the Cluster, which a replica answers as well.
+    ///
+    /// # Errors
+    /// As [`commands`](Self::commands), but a replica is no error.
+    pub async fn questions(
+        &self,
+        timeout: Duration,
+        attempt: &ConnectAttempt,
+    ) -> Result<Connection, ClientError> {
+        let opened = match &self.source {
+            ServerSource::One(client) => self.at_one(client, timeout, attempt).await,
+            _ => self.commands(timeout, attempt).await,
+        };
+        opened.map(|opened| opened.connection)
+    }
+
+    /// Opens a connection to the server of this client, in any role.
+    async fn at_one(
+        &self,
+        client: &Client,
+        timeout: Duration,
+        attempt: &ConnectAttempt,
+    ) -> Result<Opened, ClientError> {
+        let info = client.get_connection_info().clone();
+        let opening = with_hello(self.open(info, timeout, attempt).await?);
+        self.bounded(self.address(), attempt, opening).await
     }
 
     /// Opens another command connection, to the server that commands go to. Unlike
@@ -243,12 +284,9 @@ impl Connector {
             opened = self.bounded(primary, attempt, opening) => opened?,
             other = sentinels.another_than(primary) => return Err(other),
         };
-        if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
-            let detail =
-                format!("the sentinels name {primary} as the primary, but it is a replica");
-            return Err(ClientError::refused(ClientErrorKind::ReadOnly, detail));
-        }
-        Ok(opened)
+        opened.of_primary(|| {
+            format!("the sentinels name {primary} as the primary, but it is a replica")
+        })
     }
 
     /// Prepares a connection attempt with the current credentials and certificates, requested from

@@ -14,7 +14,7 @@ pub struct Hello {
     /// The server's mode: `standalone`, `cluster` or `sentinel`.
     pub mode: String,
     /// The server's replication role: `master` or `replica`.
-    pub role: String,
+    role: String,
     /// The version of the Redis protocol on the connection: 2 or 3.
     protocol: u8,
 }
@@ -36,6 +36,11 @@ impl Hello {
             role: text("role")?,
             protocol: redis::from_redis_value_ref(fields.get("proto")?).ok()?,
         })
+    }
+
+    /// Returns true if the server is a replica.
+    pub fn is_replica(&self) -> bool {
+        self.role != "master"
     }
 
     /// Returns true if loaded scripts stay on the server that received them, as from Redis 7.0 on.

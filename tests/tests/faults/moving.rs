@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_tests::{Front, Raw, RedisServer, eventually};
+use lock_tests::{CommandStats, Front, Port, Raw, RedisServer, eventually};
 use lockcore::{HoldState, Locks};
 use redis::cmd;
 
@@ -65,6 +65,43 @@ async fn a_confirmed_hold_follows_the_name_though_the_old_server_closes_no_conne
     let before = guard.deadline();
     eventually("it is renewed", SOON, async || {
         assert_ne!(guard.state(), HoldState::Lost);
+        guard.deadline() > before
+    })
+    .await;
+    release(guard).await;
+}
+
+async fn replicaof(redis: &mut Raw, host: &str, port: impl redis::ToRedisArgs) {
+    redis.ask::<()>(cmd("REPLICAOF").arg(host).arg(port)).await;
+}
+
+/// The replica has an older holder. Later the name leads to the new primary, which has the hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_survives_a_name_that_leads_to_a_replica_without_it_for_a_while() {
+    let Pair { primary: old, replica: new, .. } = pair().await;
+    let behind = RedisServer::start();
+    held(&connect(&behind.url()).await, "k", LONG).await.leak();
+    let mut at_behind = Raw::connect(&behind.url()).await;
+    let closed = Port::free();
+    replicaof(&mut at_behind, "127.0.0.1", closed.number()).await;
+    let name = Front::start(old.address()).await;
+    let locks = connect(&name.url()).await;
+    let guard = held(&locks, "k", LONG).await;
+    let mut at_new = Raw::connect(&new.url()).await;
+    eventually("the new one has it", SOON, async || at_new.holder("k").await.is_some()).await;
+
+    name.leads_to(behind.address());
+    let before = CommandStats::read(&mut at_behind).await;
+    drop(old);
+    eventually("the one behind is connected to", SOON, async || {
+        CommandStats::read(&mut at_behind).await.since(&before).calls("hello") > 0
+    })
+    .await;
+    replicaof(&mut at_new, "NO", "ONE").await;
+    name.leads_to(new.address());
+    let before = guard.deadline();
+    eventually("it is renewed", SOON, async || {
+        assert_ne!(guard.state(), HoldState::Lost, "the new primary has it");
         guard.deadline() > before
     })
     .await;

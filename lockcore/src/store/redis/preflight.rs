@@ -24,13 +24,14 @@ pub(crate) async fn check_server(
     hello: Option<Hello>,
     needs: Needs,
 ) -> Result<(), LockError> {
-    if let Some(Hello { version, mode, role, .. }) = hello {
-        let mode = match &*mode {
+    if let Some(hello) = hello {
+        let mode = match &*hello.mode {
             "sentinel" => Mode::Sentinel,
             "cluster" => Mode::Cluster,
             _ => Mode::Alone,
         };
-        return check(Server { version: &version, mode, is_replica: role == "replica" }, needs);
+        let (version, is_replica) = (&*hello.version, hello.is_replica());
+        return check(Server { version, mode, is_replica }, needs);
     }
     // The server is too old for HELLO, or behind a proxy without HELLO.
     match info(link).await {

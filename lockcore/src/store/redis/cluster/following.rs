@@ -171,8 +171,7 @@ impl Shared {
         let address = info.addr().clone();
         let connector = self.connector(info)?;
         let attempt = ConnectAttempt::brief(connector.timeouts());
-        let opened = connector.commands(self.settings.timeouts.request, &attempt).await;
-        let connection = opened?.connection;
+        let connection = connector.questions(self.settings.timeouts.request, &attempt).await?;
         let (host, is_tls) = match &address {
             ConnectionAddr::TcpTls { host, .. } => (host.as_str(), true),
             ConnectionAddr::Tcp(host, _) => (host.as_str(), false),
