@@ -12,6 +12,7 @@ facts! {
     scripts: [
         without_enough_replicas_nobody_is_told_of_a_grant_that_was_not_written,
         without_enough_replicas_nothing_is_half_written_and_no_message_is_sent,
+        a_replica_does_not_say_that_a_hold_which_it_lacks_is_not_held,
     ],
 }
 
@@ -91,4 +92,13 @@ async fn without_enough_replicas_nothing_is_half_written_and_no_message_is_sent(
             assert_eq!(b.heard().await, []);
         }
     }
+}
+
+// The primary may have the hold.
+async fn a_replica_does_not_say_that_a_hold_which_it_lacks_is_not_held(mut bench: Bench) {
+    let node = bench.node().await;
+    let member = node.member(30_000);
+    let () = bench.redis().ask(cmd("REPLICAOF").arg("127.0.0.1").arg(1)).await;
+    let renewals = [Command::Renew { members: vec![member.clone()] }, Command::Confirm { member }];
+    are_refused(&mut bench, &node, &renewals).await;
 }

@@ -17,6 +17,8 @@ for i = 1, #locks / 2 do
     call('PEXPIRE', hold, lease)
     answers[i + 1] = last .. member
   elseif (is_token or not last) and not fields[1] and not fields.err then
+    -- This changes nothing. Redis refuses it on a replica, which may lack a hold of its primary.
+    call('DEL', hold)
     answers[i + 1] = member
   else
     others[#others + 1] = i

@@ -55,7 +55,10 @@ for i = 1, #KEYS do
     end
   elseif type(held) == 'string' and string.match(held, '^[+-]?%*%d+:%d+$') then
     letter = renew_part(lock_key, member, lease)
-  elseif held and (type(held) ~= 'string' or not string.match(held, '^[+-]?~2')) then
+  elseif not held then
+    -- This changes nothing. Redis refuses it on a replica, which may lack a hold of its primary.
+    call('DEL', lock_key)
+  elseif type(held) ~= 'string' or not string.match(held, '^[+-]?~2') then
     letter = 's'
   end
   letters = letters .. letter
