@@ -126,8 +126,7 @@ const NO_SELECT: &str = "SELECT is not allowed in cluster mode";
 /// Returns true if the connection has to be replaced after this error.
 pub fn breaks_connection(error: &RedisError) -> bool {
     // After a response timeout the peer may be gone without closing the connection, and redis-rs
-    // would keep the connection for ever. A replica (READONLY) may have been the primary a moment
-    // ago.
+    // would keep the connection for ever. A replica may have been the primary a moment ago.
     error.is_io_error()
         || error.is_unrecoverable_error()
         || matches!(error.kind(), ErrorKind::Parse)
@@ -136,11 +135,15 @@ pub fn breaks_connection(error: &RedisError) -> bool {
         || is_of_replica(error)
 }
 
-/// Returns true if the server refused a write because it is a replica.
+/// Returns true if the server refused a command because it is a replica: a write, or any command if
+/// it serves no stale data.
 pub fn is_of_replica(error: &RedisError) -> bool {
     // Before Redis 7, an error inside a script comes wrapped in an ERR.
     let is_named = error.detail().is_some_and(|detail| detail.contains("-READONLY "));
-    kind(error) == Some(ClientErrorKind::ReadOnly) && (error.code() == Some("READONLY") || is_named)
+    match error.code() {
+        Some("READONLY" | "MASTERDOWN") => true,
+        _ => is_named && kind(error) == Some(ClientErrorKind::ReadOnly),
+    }
 }
 
 /// Returns the kind of a known server error. `None` for an unknown error, and for an error of the
@@ -367,6 +370,25 @@ mod tests {
         let error = said("NOPERM", "this user has no permissions to run the 'evalsha' command");
         assert_eq!((error.kind, error.may_have_run), (ClientErrorKind::Denied, false));
         assert!(error.detail.ends_with("allow +evalsha"), "{}", error.detail);
+    }
+
+    #[test]
+    fn the_refusal_of_a_replica_breaks_the_connection_whatever_it_refuses() {
+        for (code, words) in [
+            ("READONLY", "You can't write against a read only replica."),
+            ("MASTERDOWN", "Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
+            (
+                "ERR",
+                "Error running script (call to f_0): @user_script:1: -READONLY You can't write",
+            ),
+        ] {
+            let error = redis::make_extension_error(code.into(), Some(words.into()));
+            assert!(is_of_replica(&error) && breaks_connection(&error), "{code} {words}");
+        }
+        for code in ["NOREPLICAS", "OOM", "LOADING", "BUSY"] {
+            let error = redis::make_extension_error(code.into(), Some("so it is".into()));
+            assert!(!is_of_replica(&error) && !breaks_connection(&error), "{code}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_tests::acl::set_user;
 use lock_tests::{CommandStats, Front, Port, Raw, RedisServer, eventually};
 use lockcore::{HoldState, Locks};
 use redis::cmd;
@@ -106,4 +107,28 @@ async fn a_hold_survives_a_name_that_leads_to_a_replica_without_it_for_a_while()
     })
     .await;
     release(guard).await;
+}
+
+/// Such a server refuses even PINGs, and still closes no connection. The user of the manual sends
+/// scripts alone: other writes are refused as on any replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_serves_no_stale_data_is_left_though_it_closes_no_connection() {
+    let Pair { primary: old, replica: new, at_primary: mut at_old, .. } = pair().await;
+    let name = Front::start(old.address()).await;
+    let mut at_new = Raw::connect(&new.url()).await;
+    for redis in [&mut at_old, &mut at_new] {
+        redis.ask::<()>(&set_user("locker", |_| false)).await;
+    }
+    let url = format!("redis://locker:PASSWORD@{}/", name.address());
+    let connecting = Locks::builder().namespace("shop").connect(url);
+    let locks = soon("a connection", connecting).await.expect("it may");
+    release(held(&locks, "k", LONG).await).await;
+    name.leads_to(new.address());
+    replicaof(&mut at_new, "NO", "ONE").await;
+    at_old.configure("replica-serve-stale-data", "no").await;
+    let closed = Port::free();
+    replicaof(&mut at_old, "127.0.0.1", closed.number()).await;
+    eventually("the new one serves", SOON, async || locks.try_lock("k").await.is_ok()).await;
+    connected(&locks).await;
+    release(held(&locks, "k", LONG).await).await;
 }
