@@ -9,6 +9,7 @@ use redis::Value;
 use tracing::debug;
 
 use super::call::Scripted;
+use super::failure::is_of_state;
 use super::run::Run as _;
 use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
@@ -47,10 +48,23 @@ struct RefusedRight {
     object: String,
 }
 
+impl RefusedRight {
+    /// Returns the command and the server's words if the server does not run the command in a
+    /// script.
+    fn words(&self) -> Option<(&str, &str)> {
+        match &self.why {
+            Why::Refused(words) => Some((&self.right, words)),
+            _ => None,
+        }
+    }
+}
+
 /// The reason why the server refused a command when the user's rights were checked.
 enum Why {
     Denied(MissingRight),
     Unknown,
+    /// The server has the command, but does not run it in this script: the server's words.
+    Refused(String),
 }
 
 impl AclCheck<'_> {
@@ -71,6 +85,10 @@ impl AclCheck<'_> {
                 "the server does not support {}: use a server with these commands",
                 unknown.join(", ")
             );
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
+        }
+        if let Some((right, words)) = refused.iter().find_map(RefusedRight::words) {
+            let detail = format!("the server refuses {right} in a script: {words}");
             return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
         }
         let mut missing = self.missing(&refused);
@@ -151,11 +169,12 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Rights)> {
         redis::from_redis_value(answer).ok()?;
     let refusals = refused.chunks_exact(3).filter_map(|refusal| {
         let [right, error, object] = refusal else { return None };
-        // Other errors, such as full memory, must not prevent a start: holds can still be released.
         let why = match AclError::read(error) {
             Some(error) => Why::Denied(error.missing),
             None if failure::is_unknown_command(error) => Why::Unknown,
-            None => return None,
+            // Full memory, for example, must not prevent a start: holds can still be released.
+            None if is_of_state(error) => return None,
+            None => Why::Refused(error.clone()),
         };
         Some(RefusedRight { right: right.clone(), why, object: object.clone() })
     });
@@ -180,4 +199,42 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Rights)> {
             .find_map(|(name, compare)| may(name).then_some(compare)),
     };
     Some((refused, Rights { extras, node: may("node"), waitaof: may("waitaof") }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(error: &str) -> Option<Why> {
+        let refused = ["zadd", error, "lock:{p}:queue"].map(|text| Value::BulkString(text.into()));
+        let answer = Value::Array(vec![Value::Array(refused.into()), Value::Array(Vec::new())]);
+        let (refused, _) = read(answer).expect("a reply");
+        refused.into_iter().next().map(|refused| refused.why)
+    }
+
+    #[test]
+    fn a_server_that_forbids_undeclared_keys_is_told_in_its_words() {
+        let said = "ERR script tried accessing undeclared key";
+        let why = refused(said).expect("it runs no lock script");
+        assert!(matches!(why, Why::Refused(words) if words == said));
+    }
+
+    #[test]
+    fn a_refusal_that_may_end_or_is_about_a_key_prevents_no_start() {
+        for said in [
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "-OOM command not allowed when used memory > 'maxmemory'.",
+            "MISCONF Errors writing to the AOF file: No space left on device",
+            "NOREPLICAS Not enough good replicas to write.",
+            "READONLY You can't write against a read only replica.",
+            "MASTERDOWN Link with MASTER is down",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "ERR value is not an integer or out of range",
+            "ERR increment or decrement would overflow",
+            "ERR Script attempted to access a non local key in a cluster node",
+            "ERR Script attempted to execute a command while the cluster is down",
+        ] {
+            assert!(refused(said).is_none(), "{said}");
+        }
+    }
 }

@@ -63,9 +63,24 @@ pub(crate) fn of_script(error: &RedisError, layout: &dyn Layout) -> StoreError {
 
 /// Returns the store error for an error that is part of a script's reply, as text.
 pub(crate) fn of_text(said: &str, layout: &dyn Layout) -> StoreError {
+    of_script(&read_text(said), layout)
+}
+
+/// Returns the error that a server states as this text.
+fn read_text(said: &str) -> RedisError {
     let said = said.strip_prefix('-').unwrap_or(said);
     let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
-    of_script(&redis::make_extension_error(code.into(), Some(detail.into())), layout)
+    redis::make_extension_error(code.into(), Some(detail.into()))
+}
+
+/// Returns true if the refusal of a command in a script, as text, depends on the state of the
+/// server or on the data: full memory, too few replicas, a Cluster that is down, or a key of another
+/// program. The server may run the same command later, or on another key.
+pub(crate) fn is_of_state(said: &str) -> bool {
+    // These errors have no code.
+    let of_state = ["cluster is down", "not an integer", "would overflow"];
+    let kind = client::failure::of_command(&read_text(said)).kind;
+    kind != ClientErrorKind::Protocol || of_state.iter().any(|words| said.contains(words))
 }
 
 /// Returns an error text with the key and its type if a script failed because another program has
