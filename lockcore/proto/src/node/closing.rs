@@ -1,7 +1,7 @@
 //! Closing a node: its attempts end, and its holds are released.
 
 use super::{Core, MAX_AT_ONCE};
-use crate::error::LockErrorKind;
+use crate::error::{LockErrorKind, StoreError};
 use crate::node::entry::{Caller, Class, Entry, Mirror, Refusal, State};
 
 impl<P: Mirror> Core<P> {
@@ -56,8 +56,16 @@ impl<P: Mirror> Core<P> {
 
     /// Marks a bounded number of holds as lost, from the member id `from` on, because nobody will
     /// renew them. The guards are notified with the reason `why`. Returns the id from which to
-    /// continue; `None` at the end.
+    /// continue; `None` at the end. The first call, with `from` 0, also ends the releases in
+    /// mid-batch, because no response will show any more whether their holds existed.
     pub fn lose_holds(&mut self, from: u64, why: &'static str) -> Option<u64> {
+        if from == 0 {
+            let ended = StoreError::refused(LockErrorKind::Closed, why);
+            let batches: Vec<u64> = self.batches.iter().map(|(first, _)| *first).collect();
+            for first in batches {
+                self.notify_returned(first, Err(&ended), self.now);
+            }
+        }
         let (numbers, next) =
             self.part_of(from, MAX_AT_ONCE, |entry| entry.index_keys().class == Some(Class::Hold));
         for number in numbers {

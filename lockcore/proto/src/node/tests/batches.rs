@@ -607,6 +607,30 @@ fn a_release_in_mid_batch_is_proven_by_the_release_of_the_batch_or_is_lost_with_
 }
 
 #[test]
+fn a_release_in_mid_batch_ends_with_the_runtime_whatever_the_next_member_does() {
+    for turn in ["waits", "holds", "has released"] {
+        let (mut world, attempts) = World::granted(2);
+        let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+        let outcomes = world.core.table.entries()[&number].mirror.clone();
+        assert_eq!(world.core.event(at(3)).release(number), GivenBack::InBatch);
+        if turn != "waits" {
+            let (last, _) = world.take(at(3), attempts[1]).expect("its turn");
+            if turn == "has released" {
+                assert!(world.core.event(at(4)).release(last).request().is_some());
+            }
+        }
+        world.core.event(at(5)).close();
+        world.core.event(at(5)).end_attempts(0, LockErrorKind::Closed);
+        world.core.drain();
+        world.core.event(at(5)).lose_holds(0, "the runtime has ended");
+        let ended = StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
+        assert_eq!(outcomes.0.take(), [Err(ended)], "the next member {turn}");
+        let woken = |effect: &Effect<_>| matches!(effect, Effect::Wake(_));
+        assert!(world.core.drain().iter().any(woken), "the next member {turn}");
+    }
+}
+
+#[test]
 fn a_look_that_fails_proves_nothing() {
     let (mut world, attempts) = World::granted(2);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
