@@ -12,7 +12,7 @@
 //!   mutex.
 //! - The task ends, and closes the store, once no handle is left and every hold is released. If the
 //!   runtime drops the task earlier, the drop ends all attempts, because no reply can arrive any
-//!   more.
+//!   more, and closes the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,9 +53,10 @@ impl RunningNode {
         let Some(driver) = self.driver.take() else { return };
         if of_runtime {
             driver.end();
-        } else {
-            driver.store.close();
         }
+        // At the end of the runtime, too: an in-memory store does not notice it by itself, and
+        // would go on to grant locks to this node.
+        driver.store.close();
         #[cfg(feature = "metrics")]
         self.gauges.end(&driver);
     }

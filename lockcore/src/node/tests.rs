@@ -38,6 +38,7 @@ macro_rules! delegate_to_store {
 
 mod busy;
 mod clocks;
+mod ended;
 mod fenced;
 mod foreign;
 mod overtaken;
