@@ -15,12 +15,11 @@ use proto::node::Request;
 use proto::{Command, Demand, FencingToken, LockErrorKind, LockName};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::api::shutdown::Shutdown;
 use crate::node::class::Class;
-use crate::node::{Attempt, HoldCell, LocalOptions, Node, NodeGuard, NodeRelease, Observer};
+use crate::node::{Attempt, HoldCell, LocalOptions, Loss, Node, NodeGuard, NodeRelease, Observer};
 use crate::operate::inspection::LockInspection;
 use crate::operate::status::Status;
 use crate::quorum::{self, AcquireContext, Primaries, QuorumAcquire};
@@ -240,7 +239,7 @@ impl Hold {
         of_either!(self, |hold| hold.is_lost())
     }
 
-    pub(crate) fn loss(&self) -> &CancellationToken {
+    pub(crate) fn loss(&self) -> &Loss {
         of_either!(self, |hold| hold.loss())
     }
 

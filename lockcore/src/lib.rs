@@ -71,6 +71,7 @@
 
 mod api;
 mod backend;
+mod foreign;
 pub mod guide;
 mod node;
 pub mod operate;

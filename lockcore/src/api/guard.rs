@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::Span;
 
 use crate::backend::{Hold, HoldRelease};
+use crate::node::Loss;
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 use crate::types::key::key_of;
@@ -126,7 +127,7 @@ impl LockGuard {
         self.0.is_lost()
     }
 
-    fn loss(&self) -> &CancellationToken {
+    fn loss(&self) -> &Loss {
         self.0.loss()
     }
 
@@ -141,7 +142,7 @@ impl LockGuard {
     /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn lost(&self) {
-        let mut cancelled = pin!(self.loss().cancelled());
+        let mut cancelled = pin!(self.loss().token().cancelled());
         poll_fn(|cx| match self.is_lost() {
             // Read the clock, because the task that reports losses may be late.
             true => Poll::Ready(()),
@@ -160,14 +161,14 @@ impl LockGuard {
     /// # Cancel safety
     /// Can be dropped and called again.
     pub fn lost_owned(&self) -> WaitForCancellationFutureOwned {
-        self.loss().clone().cancelled_owned()
+        self.loss().token().clone().cancelled_owned()
     }
 
     /// Returns a token that is cancelled when the hold is lost. Pass it to work that must stop
     /// then. If the hold is already lost, the token is already cancelled. A release does not cancel
     /// the token, unless it finds the hold lost.
     pub fn cancellation_token(&self) -> CancellationToken {
-        let token = self.loss().child_token();
+        let token = self.loss().token_for_caller();
         if self.is_lost() {
             token.cancel();
         }

@@ -14,7 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep};
 
-use super::{HoldCell, Node, NodeGuard, Observer, cause_of, foreign, later, timer};
+use super::{HoldCell, Node, NodeGuard, Observer, cause_of, later, timer};
+use crate::foreign;
 use crate::node::class::Class;
 use crate::types::error::LockError;
 

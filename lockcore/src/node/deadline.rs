@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::later;
 use super::driver::Driver;
+use crate::foreign;
 use crate::operate::inspection::LockInspection;
 use crate::types::error::LockError;
 
@@ -60,7 +61,8 @@ impl TimedRequest {
         let timer = driver.timer_elsewhere();
         let (answer, request) = oneshot::channel();
         // If the receiver was dropped, the caller is gone.
-        driver.send_then(store_request, |result| drop(answer.send(result)));
+        let wake = |result| foreign::call("a waker", || drop(answer.send(result)));
+        driver.send_then(store_request, wake);
         Self { driver: Arc::clone(driver), request, timer }
     }
 }

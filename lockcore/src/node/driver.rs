@@ -38,11 +38,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::clock::Clock;
-use super::foreign;
 use super::hold_cell::HoldCell;
 use super::observe::{Observer, begin_class};
 use super::refusal_pace::RefusalPace;
 use super::settings::Settings;
+use crate::foreign;
 use crate::node::class::Classes;
 use crate::operate::status::{Connection, Status};
 use crate::store::{Listener, Replied, Replies, Store, TakeReply, Then};
@@ -332,9 +332,7 @@ impl Driver {
             match effect {
                 Effect::Send(_) | Effect::Confirm(_) => {}
                 Effect::Wake(mirror) => foreign::call("a waker", move || mirror.caller.wake()),
-                Effect::NotifyLost(mirror) => {
-                    foreign::call("a waker", move || mirror.notify_lost())
-                }
+                Effect::NotifyLost(mirror) => mirror.notify_lost(),
                 Effect::Reopen => self.store.reopen_subscription(),
                 Effect::Observe(note) => {
                     if let Note::Queued { lock, of, .. } = &note {

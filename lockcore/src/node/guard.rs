@@ -8,11 +8,10 @@ use proto::layout::Ability;
 use proto::node::{GivenBack, Moment};
 use proto::{Answer, Demand, FencingToken, Grant, LockErrorKind, LockName, Renewed};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::release::Returning;
-use super::{HoldCell, Node, NodeRelease, TimedRequest};
+use super::{HoldCell, Loss, Node, NodeRelease, TimedRequest};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 
@@ -110,9 +109,9 @@ impl NodeGuard {
         hold.shared.is_lost(hold.node.clock.refreshed_now())
     }
 
-    /// Returns the cancellation token that is cancelled once the node knows that the hold is lost.
-    pub(crate) fn loss(&self) -> &CancellationToken {
-        self.hold().shared.lost()
+    /// Returns the cancellation tokens that are cancelled once the node knows that the hold is lost.
+    pub(crate) fn loss(&self) -> &Loss {
+        self.hold().shared.loss()
     }
 
     pub(crate) fn state(&self) -> HoldState {

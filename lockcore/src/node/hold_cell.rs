@@ -10,10 +10,10 @@ use futures_util::task::AtomicWaker;
 use proto::node::{Mirror, Moment};
 use proto::{Label, LockErrorKind, Released, StoreError};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use super::foreign;
+use super::loss::Loss;
+use crate::foreign;
 use crate::node::class::{Class, Prediction};
 
 /// The state that an attempt shares with the hold granted to it. The core, the node's state
@@ -31,7 +31,7 @@ pub(crate) struct Cell {
     /// The outcome of the release, once known: whether the server still had the hold, or the error
     /// that leaves this unknown.
     returned: OnceLock<Result<Released, StoreError>>,
-    lost: OnceLock<CancellationToken>,
+    loss: Loss,
     guards: AtomicUsize,
     /// The request's class; `None` if the cell belongs to no attempt of a caller, such as the cell
     /// of an orphan, a member on the server that no attempt here waits for.
@@ -141,16 +141,16 @@ impl Cell {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Returns the cancellation token that is cancelled once the hold is lost.
-    pub(crate) fn lost(&self) -> &CancellationToken {
-        self.lost.get_or_init(CancellationToken::new)
+    /// Returns the cancellation tokens that are cancelled once the hold is lost.
+    pub(crate) fn loss(&self) -> &Loss {
+        &self.loss
     }
 
-    /// Marks the hold as lost, and cancels the token that guards watch. This runs code from outside
+    /// Marks the hold as lost, and cancels the tokens that guards watch. This runs code from outside
     /// this crate, so no mutex may be locked during this call.
     pub(crate) fn notify_lost(&self) {
         self.is_lost.store(true, Ordering::Release);
-        self.lost().cancel();
+        self.loss.cancel();
     }
 
     pub(crate) fn class(&self) -> Option<&Arc<Class>> {

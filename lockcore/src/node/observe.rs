@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Span, debug, warn};
 
-use super::foreign;
 use super::hold_cell::HoldCell;
 use super::settings::Settings;
+use crate::foreign;
 use crate::node::class::Class;
 use crate::node::unreachable_waiters::UnreachableWaiters;
 use crate::node::warning_pace::{Warning, WarningPace};

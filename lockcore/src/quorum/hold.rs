@@ -26,14 +26,13 @@ use proto::node::{Note, Request};
 use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode, Renewal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 
 use super::Primaries;
 use super::acquire::{AcquireContext, BEHIND, HOP};
 use super::primary::Step;
-use crate::node::{Attempt, LocalOptions, later, until};
+use crate::node::{Attempt, LocalOptions, Loss, later, until};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 use crate::types::options::LockOptions;
@@ -70,7 +69,7 @@ struct SharedHold {
     /// True once the loss has been logged and counted, so that this happens only once.
     is_loss_reported: AtomicBool,
     /// Cancelled when the hold is lost, to notify the guards.
-    lost: CancellationToken,
+    lost: Arc<Loss>,
 }
 
 enum State {
@@ -107,7 +106,7 @@ impl Hold {
             changed: Notify::new(),
             was_lost: AtomicBool::new(false),
             is_loss_reported: AtomicBool::new(false),
-            lost: CancellationToken::new(),
+            lost: Arc::default(),
         });
         let keeping = primaries.runtime.spawn(Arc::clone(&shared).keep());
         Arc::new(Self {
@@ -152,7 +151,7 @@ impl Hold {
         &self.span
     }
 
-    pub(crate) fn loss(&self) -> &CancellationToken {
+    pub(crate) fn loss(&self) -> &Loss {
         &self.shared.lost
     }
 
@@ -380,7 +379,7 @@ impl SharedHold {
                 return self.notify_lost();
             }
             changes.push(Box::pin(self.changed.notified()));
-            changes.push(Box::pin(self.lost.cancelled()));
+            changes.push(Box::pin(self.lost.token().cancelled()));
             tokio::select! {
                 biased;
                 _ = select_all(changes) => {}
@@ -393,7 +392,9 @@ impl SharedHold {
     /// Returns a future for each certain hold at a primary. It completes when this primary is lost.
     fn losses(&self) -> Vec<BoxFuture<'_, ()>> {
         let State::Held { held, .. } = &*self.state() else { return Vec::new() };
-        self.certain(held).map(|step| step.guard.loss().clone().cancelled_owned().boxed()).collect()
+        self.certain(held)
+            .map(|step| step.guard.loss().token().clone().cancelled_owned().boxed())
+            .collect()
     }
 
     /// Acquires missing primaries for as long as the hold lasts, independently of each other.

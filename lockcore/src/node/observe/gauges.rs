@@ -16,8 +16,8 @@ use metrics::{Label, gauge};
 use proto::node::{Core, Moment};
 
 use super::super::driver::Driver;
-use super::super::foreign;
 use super::WATCHERS;
+use crate::foreign;
 use crate::operate::status::{Connection, ServerStatus};
 
 /// Shortest time between two gauge updates.

@@ -14,6 +14,7 @@ use tracing::{Dispatch, Event, Metadata, Subscriber};
 use super::unanswered::Keeping;
 use super::{SOON, soon};
 use crate::api::locks::Locks;
+use crate::foreign::testing::panics;
 use crate::store::memory::MemoryStore;
 
 /// A waker that uses the node when it is dropped.
@@ -122,12 +123,33 @@ async fn a_release_is_woken_although_its_acquisition_was_dropped_meanwhile() {
     release.await.expect("held until now");
 }
 
-/// A waker that panics.
-struct Panics;
+#[tokio::test]
+async fn a_reply_is_passed_on_although_the_waker_of_its_caller_panics() {
+    let (keeping, locks) = Keeping::start(&MemoryStore::new(), SOON);
+    let mut forced = pin!(locks.force_release("silent"));
+    assert!(forced.as_mut().poll(&mut Context::from_waker(&panics())).is_pending());
+    assert_eq!(keeping.kept.pass_on(), 1);
+    assert!(!soon(forced).await.expect("a reply"));
+}
 
-impl Wake for Panics {
-    fn wake(self: Arc<Self>) {
-        resume_unwind(Box::new("woken"));
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_noticed_although_the_waker_of_another_watcher_panics() {
+    let stores = [(); 3].map(|()| MemoryStore::new());
+    let node = Locks::builder().on_memory(&MemoryStore::new()).expect("options");
+    let quorum = Locks::builder().on_memory_quorum(&stores).expect("3 stores");
+    for locks in [node, quorum] {
+        let guard = Arc::new(locks.lock("key").await.expect("free"));
+        let token = guard.cancellation_token();
+        let mut cancelled = pin!(token.cancelled());
+        assert!(cancelled.as_mut().poll(&mut Context::from_waker(&panics())).is_pending());
+        let owned = tokio::spawn(soon(guard.lost_owned()));
+        let shared = Arc::clone(&guard);
+        let lost = tokio::spawn(async move { soon(shared.lost()).await });
+        tokio::task::yield_now().await;
+        assert!(locks.force_release("key").await.expect("an answer"));
+        owned.await.expect("it is woken");
+        lost.await.expect("it is woken");
+        assert!(token.is_cancelled());
     }
 }
 
@@ -139,7 +161,7 @@ async fn an_attempt_is_cancelled_although_a_watcher_of_its_positions_panics() {
     assert!(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let mut positions = acquire.positions();
     positions.mark_unchanged();
-    let waker = Waker::from(Arc::new(Panics));
+    let waker = panics();
     {
         let mut changed = pin!(positions.changed());
         assert!(changed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

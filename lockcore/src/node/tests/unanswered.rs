@@ -15,7 +15,8 @@ use crate::node::Inbox;
 use crate::store::memory::MemoryStore;
 use crate::store::{Replied, Store, Then};
 
-/// A store that keeps back the replies to the releases and leaves of the lock `silent`.
+/// A store that keeps back the replies to the releases, force releases and leaves of the lock
+/// `silent`.
 #[derive(Clone, Debug)]
 pub(super) struct Keeping {
     store: Arc<dyn Store>,
@@ -58,7 +59,10 @@ impl Store for Keeping {
     }
 
     fn send(&self, group: RequestGroup, then: Then) {
-        let is_end = matches!(group[0].command, Command::Release { .. } | Command::Leave { .. });
+        let is_end = matches!(
+            group[0].command,
+            Command::Release { .. } | Command::ForceRelease { .. } | Command::Leave { .. }
+        );
         if !is_end || group[0].lock.as_str() != "silent" {
             return self.store.send(group, then);
         }

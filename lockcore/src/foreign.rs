@@ -12,7 +12,7 @@ use tracing::{Span, error};
 
 /// Calls code from outside this crate, such as a waker. If the code panics, the panic does not
 /// propagate; it is logged with `what`, a name for the code.
-pub(super) fn call(what: &'static str, call: impl FnOnce()) {
+pub(crate) fn call(what: &'static str, call: impl FnOnce()) {
     // `call` changes nothing of ours, so nothing can be left half changed.
     let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { return };
     // The subscriber may panic, too, and so may dropping the payload.
@@ -24,11 +24,32 @@ pub(super) fn call(what: &'static str, call: impl FnOnce()) {
 
 /// Calls `work` in a span. If the subscriber panics when the span is left, the panic does not
 /// propagate: otherwise the result of `work`, such as a grant, would be lost.
-pub(super) fn in_span<T>(span: &Span, work: impl FnOnce() -> T) -> T {
+pub(crate) fn in_span<T>(span: &Span, work: impl FnOnce() -> T) -> T {
     let entered = span.enter();
     let result = work();
     call("a tracing subscriber", || drop(entered));
     result
+}
+
+/// Wakers of tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::panic::resume_unwind;
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            resume_unwind(Box::new("woken"));
+        }
+    }
+
+    /// Returns a waker that panics.
+    pub(crate) fn panics() -> Waker {
+        Waker::from(Arc::new(Panics))
+    }
 }
 
 #[cfg(test)]
