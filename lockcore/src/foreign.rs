@@ -22,6 +22,11 @@ pub(crate) fn call(what: &'static str, call: impl FnOnce()) {
     }));
 }
 
+/// Emits an event. If a tracing subscriber panics, the panic does not propagate.
+pub(crate) fn log(event: impl FnOnce()) {
+    call("a tracing subscriber", event);
+}
+
 /// Calls `work` in a span. If the subscriber panics when the span is left, the panic does not
 /// propagate: otherwise the result of `work`, such as a grant, would be lost.
 pub(crate) fn in_span<T>(span: &Span, work: impl FnOnce() -> T) -> T {
@@ -31,12 +36,17 @@ pub(crate) fn in_span<T>(span: &Span, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Wakers of tests.
+/// Wakers and subscribers of tests.
 #[cfg(test)]
 pub(crate) mod testing {
+    use std::fmt;
     use std::panic::resume_unwind;
-    use std::sync::Arc;
+    use std::sync::{Arc, LazyLock};
     use std::task::{Wake, Waker};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Dispatch, Event, Metadata, Subscriber};
 
     struct Panics;
 
@@ -49,6 +59,58 @@ pub(crate) mod testing {
     /// Returns a waker that panics.
     pub(crate) fn panics() -> Waker {
         Waker::from(Arc::new(Panics))
+    }
+
+    /// A subscriber that calls a function at each event with this message.
+    struct OnEvent<F>(&'static str, F);
+
+    impl<F: Fn() + Send + Sync + 'static> Subscriber for OnEvent<F> {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.is_event()
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut message = Message(String::new());
+            event.record(&mut message);
+            if message.0 == self.0 {
+                self.1();
+            }
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    struct Message(String);
+
+    impl Visit for Message {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            if field.name() == "message" {
+                self.0 = format!("{value:?}");
+            }
+        }
+    }
+
+    /// A subscriber that lives on: with a single subscriber, tracing consults the thread that first
+    /// reaches an event, which may have none.
+    static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(OnEvent("", || ())));
+
+    /// Returns a subscriber that calls `then` at each event with this message.
+    pub(crate) fn on_event(
+        message: &'static str,
+        then: impl Fn() + Send + Sync + 'static,
+    ) -> Dispatch {
+        LazyLock::force(&ANOTHER);
+        Dispatch::new(OnEvent(message, then))
     }
 }
 

@@ -56,14 +56,18 @@ const CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// the server may close connections or refuse all writes, so there is a pause first.
 pub(crate) const LASTED: Duration = Duration::from_millis(100);
 
-/// Receives the events of a [`CommandLink`]. The methods may be called under the link's mutex, so
-/// they must neither block nor use the link.
+/// Receives the events of a [`CommandLink`]. The methods except [`log`](Self::log) may be called
+/// under the link's mutex, so they must neither block nor log, nor use the link.
 pub trait LinkListener: Send + Sync + 'static {
     /// Called when the setup of a connection is complete. The link sends commands of callers on a
     /// replacement connection only after this call. `now_us` is the server's time, in µs since the
     /// epoch. `number` is the server's number, raised each time the link connects to another
     /// server.
     fn on_server(&self, now_us: u64, number: u64);
+
+    /// Called after [`on_server`](Self::on_server), and without the link's mutex, to log what that
+    /// call has found.
+    fn log(&self);
 
     /// Called after each change of the connection state. `down` is the error that broke the
     /// connection or with which the last connection attempt failed; `None` while connected. Also
@@ -190,6 +194,7 @@ impl CommandLink {
         let identity = setup.apply(&connection, hello.as_ref(), &Identity::default()).await?;
         let now_us = setup::time(&connection).await?;
         self.0.listener.on_server(now_us, server);
+        self.0.listener.log();
         let mut current = self.0.current();
         if current.generation == generation {
             current.identity = identity;
@@ -608,6 +613,7 @@ async fn replace(shared: &SharedLink, pace: &mut Pace) {
                 shared.state.set_up();
                 drop(current);
                 let server = shared.connector.server();
+                shared.listener.log();
                 info!(server, after = ?broke.elapsed(), "connected to Redis again");
                 return;
             }

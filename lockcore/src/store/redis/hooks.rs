@@ -13,6 +13,7 @@ use tracing::debug;
 
 use super::failure;
 use super::server_time::ServerTime;
+use crate::foreign;
 use crate::store::Listener;
 
 /// Receives the client's reports on the command connection: its state, and the time of each server
@@ -27,6 +28,10 @@ pub(super) struct OfCommands {
 impl LinkListener for OfCommands {
     fn on_server(&self, now_us: u64, number: u64) {
         self.server_time.note_first(now_us, number);
+    }
+
+    fn log(&self) {
+        self.server_time.log();
     }
 
     fn on_state(&self, down: Option<&ClientError>) {
@@ -56,7 +61,7 @@ impl client::Listener for OfMessages {
         }
         match wire::message(message.get_payload_bytes(), &self.node) {
             Some(event) => self.listener.hear(event),
-            None => debug!("a message on this node's channel is malformed"),
+            None => foreign::log(|| debug!("a message on this node's channel is malformed")),
         }
     }
 

@@ -39,6 +39,7 @@ use proto::wire::TokenFloors;
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::foreign;
 use crate::store::seen::SeenTokens;
 
 /// How far a server's time may be ahead of its later times, in µs, before it counts as wrong: a
@@ -51,6 +52,9 @@ const STEP: u64 = 1_000_000;
 /// of all tokens. The clock reaches it in the year 2112, so a greater token comes from a counter
 /// that another program has written, and the other primaries would soon run out of tokens.
 const MOST_AHEAD: u64 = 1 << 52;
+/// The text of the warning about a time that is discarded.
+const WRONG: &str = "a server's clock was more than a day ahead: its time is discarded, and tokens \
+    follow the current clock";
 /// Bit that is set in `ServerTime::epoch` once that epoch has ended.
 const OVER: u64 = 1 << 63;
 
@@ -75,6 +79,8 @@ struct Counters {
     connected: Option<Instant>,
     /// The values for each token counter, by slot. A server with a single counter uses slot 0.
     by_slot: BTreeMap<u16, Times>,
+    /// The time that was last discarded; `None` once this was logged.
+    discarded: Option<Discarded>,
 }
 
 impl Counters {
@@ -86,6 +92,13 @@ impl Counters {
         let passed = self.connected.map_or(Duration::ZERO, |connected| connected.elapsed());
         self.first.latest.saturating_add(passed.as_micros() as u64)
     }
+}
+
+/// A time that was discarded because it was wrong, and the later time that showed it.
+#[derive(Debug, Clone, Copy)]
+struct Discarded {
+    wrong_us: u64,
+    now_us: u64,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -117,16 +130,12 @@ impl Times {
     }
 
     /// Records a time received from a server. If this is the second time in a row that is more than
-    /// a day behind the latest time, the latest time was wrong and is discarded.
-    fn tick(&mut self, now_us: u64) {
+    /// a day behind the latest time, the latest time was wrong: it is discarded, and returned.
+    fn tick(&mut self, now_us: u64) -> Option<Discarded> {
         let is_behind = now_us.saturating_add(WRONG_BY) < self.latest;
-        if is_behind && self.was_behind {
-            warn!(
-                wrong_us = self.latest,
-                now_us,
-                "a server's clock was more than a day ahead: its time is discarded, and tokens \
-                 follow the current clock"
-            );
+        let is_wrong = is_behind && self.was_behind;
+        let discarded = is_wrong.then_some(Discarded { wrong_us: self.latest, now_us });
+        if is_wrong {
             self.latest = now_us;
             self.taken = self.taken.min(now_us);
             self.elsewhere = self.elsewhere.min(now_us);
@@ -136,6 +145,7 @@ impl Times {
         if now_us >= self.taken.max(self.token).saturating_add(STEP) {
             self.taken = now_us;
         }
+        discarded
     }
 }
 
@@ -181,14 +191,15 @@ impl ServerTime {
     }
 
     /// Records the current time of the server with this number. Called at each connect, before any
-    /// command is sent there.
+    /// command is sent there. Logs nothing, because the caller may have locked a mutex: call
+    /// [`log`](Self::log) afterwards.
     pub(crate) fn note_first(&self, now_us: u64, server: u64) {
         let mut counters = self.counters();
         counters.connected = Some(Instant::now());
-        let Counters { first, by_slot, .. } = &mut *counters;
+        let Counters { first, by_slot, discarded, .. } = &mut *counters;
         for times in by_slot.values_mut().chain([first]) {
             times.arrive(server);
-            times.tick(now_us);
+            *discarded = times.tick(now_us).or(*discarded);
             times.taken = times.taken.max(now_us);
         }
     }
@@ -217,11 +228,25 @@ impl ServerTime {
     pub(crate) fn note(&self, now_us: u64, (slot, server): (u16, u64)) {
         let mut counters = self.counters();
         let times = counters.of(slot);
-        times.tick(now_us);
+        let discarded = times.tick(now_us);
         // An answer may be read after the next server was found.
         if server < times.server {
             times.elsewhere = times.elsewhere.max(now_us);
             times.taken = times.taken.max(now_us);
+        }
+        if discarded.is_some() {
+            counters.discarded = discarded;
+            drop(counters);
+            self.log();
+        }
+    }
+
+    /// Logs a warning if a time was discarded since the last call. This runs code from outside this
+    /// crate, so no mutex may be locked during this call.
+    pub(crate) fn log(&self) {
+        let discarded = self.counters().discarded.take();
+        if let Some(Discarded { wrong_us, now_us }) = discarded {
+            foreign::log(|| warn!(wrong_us, now_us, "{WRONG}"));
         }
     }
 
@@ -264,7 +289,10 @@ impl ServerTime {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
+    use crate::foreign::testing::on_event;
 
     const NOW: u64 = 1_795_000_000_000_000;
 
@@ -344,6 +372,25 @@ mod tests {
         assert_eq!(floor(&server_time, 0), years, "one answer may itself be wrong");
         server_time.note(NOW + 2, (0, 0));
         assert_eq!(server_time.floors(0, 0), floors(NOW + 2, 0));
+    }
+
+    // On another thread: a thread that waits for itself would hang the test.
+    #[test]
+    fn a_subscriber_may_read_the_time_when_a_time_is_discarded() {
+        let (ended, end) = mpsc::channel();
+        std::thread::spawn(move || {
+            let server_time = Arc::new(ServerTime::default());
+            let read = Arc::clone(&server_time);
+            let subscriber = on_event(WRONG, move || {
+                ended.send(read.now_us()).expect("the test waits");
+            });
+            tracing::dispatcher::with_default(&subscriber, || {
+                server_time.note(2 * NOW, (0, 0));
+                server_time.note(NOW, (0, 0));
+                server_time.note(NOW, (0, 0));
+            });
+        });
+        end.recv_timeout(Duration::from_secs(20)).expect("the subscriber hangs");
     }
 
     #[test]
