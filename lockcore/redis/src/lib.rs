@@ -38,6 +38,7 @@ mod connector;
 mod credentials;
 mod error;
 pub mod failure;
+mod foreign;
 mod hello;
 mod link;
 mod link_state;

@@ -36,6 +36,7 @@ use crate::connection::{Answered, Connection, Recipient};
 use crate::connector::{Connector, Opened};
 use crate::error::{ClientError, ClientErrorKind};
 use crate::failure;
+use crate::foreign;
 use crate::hello::Hello;
 use crate::link_state::{LinkState, Outage};
 use crate::pace::{ConnectAttempt, Pace};
@@ -507,9 +508,9 @@ impl SharedLink {
         // Reported before the connection can be replaced.
         self.state.broke(error);
         drop(current);
-        let server = self.connector.server();
-        warn!(server, reason = %error.detail, "the connection to Redis broke");
         self.suspicion.notify_one();
+        let server = self.connector.server();
+        foreign::log(|| warn!(server, reason = %error.detail, "the connection to Redis broke"));
         Some(connection)
     }
 
@@ -614,7 +615,9 @@ async fn replace(shared: &SharedLink, pace: &mut Pace) {
                 drop(current);
                 let server = shared.connector.server();
                 shared.listener.log();
-                info!(server, after = ?broke.elapsed(), "connected to Redis again");
+                foreign::log(
+                    || info!(server, after = ?broke.elapsed(), "connected to Redis again"),
+                );
                 return;
             }
             Err(error) => {

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{error, info};
 
 use crate::error::{ClientError, ClientErrorKind};
+use crate::foreign;
 
 /// How long a new connection waits for the provider's callback, counted from the start of the call.
 /// After this time, the value of the last successful call is used.
@@ -147,7 +148,7 @@ impl<T: Clone + Send + 'static> Asked<T> {
         let last = state.last.clone();
         drop(state);
         let noun = self.noun;
-        match (&failure, &last) {
+        foreign::log(|| match (&failure, &last) {
             (None, _) if was_known => info!(provider = noun, "the provider works again"),
             (Some(reason), Some(_)) if !was_known => {
                 error!(provider = noun, %reason, "the provider fails: the last value stays in use");
@@ -156,7 +157,7 @@ impl<T: Clone + Send + 'static> Asked<T> {
                 error!(provider = noun, %reason, "the provider fails, and there is no earlier value");
             }
             _ => {}
-        }
+        });
         last.ok_or_else(|| {
             let reason = failure.as_deref().unwrap_or("returned no value");
             let detail = format!("the provider of {noun} {reason}");

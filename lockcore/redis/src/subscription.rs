@@ -24,6 +24,7 @@ use tracing::{info, warn};
 use crate::connector::{Connector, Primary, Subscribed};
 use crate::error::{ClientError, ClientErrorKind};
 use crate::failure;
+use crate::foreign;
 use crate::link::LASTED;
 use crate::link_state::{LinkState, Outage};
 use crate::pace::{ConnectAttempt, Pace};
@@ -170,9 +171,10 @@ impl Task {
             let opened = Instant::now();
             let reason = self.serve(sink, stream, primary.as_ref()).await;
             let broke = Instant::now();
-            warn!(server = self.connector.server(), %reason, "the subscription to Redis broke");
-            self.state.end(reason);
+            self.state.end(Arc::clone(&reason));
             self.suspicion.notify_one();
+            let server = self.connector.server();
+            foreign::log(|| warn!(server, %reason, "the subscription to Redis broke"));
             if opened.elapsed() > LASTED {
                 pace = pace.anew();
             } else {
@@ -180,9 +182,9 @@ impl Task {
             }
             open = self.open_again(&mut pace).await;
             self.state.set_up();
-            let server = self.connector.server();
-            info!(server, after = ?broke.elapsed(), "subscribed to Redis again");
             self.listener.resubscribed();
+            let server = self.connector.server();
+            foreign::log(|| info!(server, after = ?broke.elapsed(), "subscribed to Redis again"));
         }
     }
 

@@ -16,6 +16,7 @@ mod every_byte;
 mod fenced;
 mod flooded;
 mod flushed;
+mod foreign;
 mod forged;
 mod free;
 mod half_open;

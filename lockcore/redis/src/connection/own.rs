@@ -36,6 +36,7 @@ use super::decoder::Decoder;
 use super::{Answered, Recipient, Transport, checked};
 use crate::call::Packed;
 use crate::failure;
+use crate::foreign;
 use crate::task::Begin;
 
 /// Maximum number of bytes that wait to be written while the server does not respond. Above it, the
@@ -189,7 +190,7 @@ impl OwnConnection {
             }
             Err(why) => {
                 drop(state);
-                recipient.take(Err(why));
+                deliver(recipient, Err(why));
             }
         }
     }
@@ -340,7 +341,7 @@ impl<S: AsyncRead> Future for Reader<S> {
             Ok(()) => Poll::Pending,
             Err(why) => {
                 for recipient in self.shared.end(why.clone()) {
-                    recipient.take(Err(why.clone()));
+                    deliver(recipient, Err(why.clone()));
                 }
                 Poll::Ready(())
             }
@@ -455,7 +456,7 @@ impl<S: AsyncRead> Reader<S> {
         state.reader_comes |= answers > 1;
         drop(state);
         for (recipient, value) in self.answered.drain(..) {
-            recipient.take(checked(value));
+            deliver(recipient, checked(value));
         }
         decoded?;
         // An error without a request is the reason why the server refuses this client.
@@ -481,10 +482,16 @@ impl<S: AsyncRead> Reader<S> {
             }
             self.timer.as_mut().reset(next);
             for recipient in over {
-                recipient.take(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+                deliver(recipient, Err(io::Error::from(io::ErrorKind::TimedOut).into()));
             }
         }
     }
+}
+
+/// Passes the reply to a request on. If the recipient panics, as by a waker that it calls, the
+/// other requests still get their replies.
+fn deliver(recipient: Box<dyn Recipient>, answer: Answered) {
+    foreign::call("the recipient of a reply", || recipient.take(answer));
 }
 
 fn closed() -> RedisError {

@@ -160,6 +160,31 @@ async fn a_request_is_written_by_a_caller_whose_task_has_used_up_its_budget() {
     assert!(read.now_or_never().is_some(), "it is written");
 }
 
+// A waker of the caller, or a tracing subscriber, may panic.
+#[tokio::test(start_paused = true)]
+async fn a_recipient_that_panics_costs_no_other_request_its_answer() {
+    let panics = |_: Answered| std::panic::resume_unwind(Box::new("told"));
+    for end in ["a reply", "a timeout", "the end of the connection"] {
+        let (connection, mut server) = pair(1 << 10);
+        give(&connection, &(&echo("1")).into(), panics);
+        let (sender, receiver) = oneshot::channel();
+        let recipient = |answer: Answered| sender.send(answer).expect("the test listens");
+        give(&connection, &(&echo("2")).into(), recipient);
+        reads(&mut server, &["1", "2"]).await;
+        match end {
+            "a reply" => server.write_all(b":1\r\n:2\r\n").await.expect("it is open"),
+            "a timeout" => tokio::time::sleep(TIMEOUT).await,
+            _ => drop(server),
+        }
+        let answer = soon(receiver).await.expect("told");
+        assert_eq!(answer.is_ok(), end == "a reply", "{end}: {answer:?}");
+        connection.end();
+        settle().await;
+        // Called by the sender itself.
+        give(&connection, &(&echo("3")).into(), panics);
+    }
+}
+
 /// A socket that counts the attempts to write to it.
 struct Counted(DuplexStream, Arc<AtomicUsize>);
 

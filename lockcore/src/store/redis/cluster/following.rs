@@ -30,6 +30,7 @@ use tracing::{debug, warn};
 
 use super::slots::Shard;
 use super::{ClusterSettings, Shared};
+use crate::foreign;
 use crate::store::Store as _;
 use crate::store::redis::{RedisSettings, RedisStore, Role};
 use crate::types::error::LockError;
@@ -199,9 +200,14 @@ impl Shared {
             match tokio::time::timeout(ANOTHER, topology::primaries(&source, asked)).await {
                 Ok(Ok(primaries)) => return Ok(primaries),
                 Ok(Err(error)) => {
-                    debug!(at = %shard.place, reason = %error.detail, "a primary returned no topology")
+                    let reason = &error.detail;
+                    foreign::log(
+                        || debug!(at = %shard.place, %reason, "a primary returned no topology"),
+                    );
                 }
-                Err(_) => debug!(at = %shard.place, "a primary returned no topology in time"),
+                Err(_) => foreign::log(
+                    || debug!(at = %shard.place, "a primary returned no topology in time"),
+                ),
             }
         }
         let refused = match self.query_seeds().await {
@@ -224,7 +230,8 @@ impl Shared {
         let pause = if are_well { REFRESH_PERIOD } else { FAULT_REFRESH_PERIOD };
         let _ = tokio::time::timeout(pause, self.outdated.notified()).await;
         let queried = self.query_primaries(turn).await;
-        queried.inspect_err(|error| debug!(%error, "no server returned the topology")).ok()
+        let log = |error: &_| foreign::log(|| debug!(%error, "no server returned the topology"));
+        queried.inspect_err(log).ok()
     }
 
     /// Returns the open shard for this primary; `None` if one has to be opened.
@@ -315,7 +322,7 @@ impl TopologyRefresh {
         let shard = match opened {
             Ok((shard, _)) => shard,
             Err(error) => {
-                warn!(%error, "a Cluster primary cannot be used");
+                foreign::log(|| warn!(%error, "a Cluster primary cannot be used"));
                 return;
             }
         };
@@ -323,9 +330,9 @@ impl TopologyRefresh {
         // By now it may be no primary any more, or be open at another address.
         match primary.filter(|primary| self.shared.shard_of(primary).is_none()) {
             Some(primary) => {
-                debug!(at = %shard.place, "connected to a Cluster primary");
                 self.shared.take_in(&shard, primary);
                 self.shared.notify_moved(&self.primaries);
+                foreign::log(|| debug!(at = %shard.place, "connected to a Cluster primary"));
             }
             None => shard.store.close(),
         }
