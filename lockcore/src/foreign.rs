@@ -7,6 +7,8 @@
 //! - By then, the panic hook has reported the panic; an event names the code that panicked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
 
 use tracing::{Span, error};
 
@@ -34,6 +36,34 @@ pub(crate) fn in_span<T>(span: &Span, work: impl FnOnce() -> T) -> T {
     let result = work();
     call("a tracing subscriber", || drop(entered));
     result
+}
+
+/// A caller's waker. If it panics when called, the panic does not propagate. Otherwise it would
+/// keep a channel from waking the other tasks that wait for it.
+struct Caught(Waker);
+
+impl Wake for Caught {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        call("a waker", || self.0.wake_by_ref());
+    }
+}
+
+/// The waker of the caller that polls a future: the caller's own, and the waker that catches its
+/// panics. `None` before the first poll.
+#[derive(Default)]
+pub(crate) struct CallerWaker(Option<(Waker, Waker)>);
+
+impl CallerWaker {
+    /// Returns the waker to poll with, where the caller's own is `theirs`.
+    pub(crate) fn catching(&mut self, theirs: &Waker) -> &Waker {
+        let same = self.0.take().filter(|(last, _)| last.will_wake(theirs));
+        let create = || (theirs.clone(), Waker::from(Arc::new(Caught(theirs.clone()))));
+        &self.0.insert(same.unwrap_or_else(create)).1
+    }
 }
 
 /// Wakers and subscribers of tests.

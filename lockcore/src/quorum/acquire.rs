@@ -49,6 +49,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::primary::Step;
 use super::queues::{Event, Failure, Place, Queues, next};
 use super::{Hold, Primaries};
+use crate::foreign::CallerWaker;
 use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, SLOW, later, until};
 use crate::types::error::LockError;
 
@@ -103,6 +104,7 @@ type QuorumAcquireResult = Result<Option<Arc<Hold>>, LockError>;
 /// and releases the primaries held so far.
 pub(crate) struct QuorumAcquire {
     running: BoxFuture<'static, QuorumAcquireResult>,
+    caller: CallerWaker,
     pub(crate) positions: watch::Receiver<Option<u64>>,
     /// The primaries, until the first poll. If the future is dropped before, their observer warns
     /// of a missing `.await`. `None` after the first poll, and if the request is invalid.
@@ -120,7 +122,7 @@ impl QuorumAcquire {
             reported.end(&result);
             result
         };
-        Self { running: running.boxed(), positions, unpolled }
+        Self { running: running.boxed(), caller: CallerWaker::default(), positions, unpolled }
     }
 }
 
@@ -128,8 +130,11 @@ impl Future for QuorumAcquire {
     type Output = QuorumAcquireResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<QuorumAcquireResult> {
-        self.unpolled = None;
-        self.running.as_mut().poll(cx)
+        let Self { running, caller, unpolled, .. } = &mut *self;
+        *unpolled = None;
+        // The view and the leads wake many callers at once, in a task of the quorum or in another
+        // caller's poll.
+        running.as_mut().poll(&mut Context::from_waker(caller.catching(cx.waker())))
     }
 }
 

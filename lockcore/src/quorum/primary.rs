@@ -23,6 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::View;
+use crate::foreign;
 use crate::node::{Node, NodeGuard, until};
 use crate::store::{Links, Standing};
 use crate::types::error::LockError;
@@ -176,11 +177,13 @@ impl SharedPrimary {
     /// one was logged within the last [`WARNING`] interval.
     fn refused(&self, error: LockError) {
         let mut refusal = self.refusal();
+        refusal.error = Some(error.clone());
         if refusal.warned.is_none_or(|warned| warned.elapsed() >= WARNING) {
             refusal.warned = Some(Instant::now());
-            warn!(primary = self.at + 1, %error, "a quorum primary does not count");
+            drop(refusal);
+            let primary = self.at + 1;
+            foreign::log(|| warn!(primary, %error, "a quorum primary does not count"));
         }
-        refusal.error = Some(error);
     }
 
     /// Connects to the primary, unless it is connected, and returns the node. Returns `None` once
@@ -244,11 +247,14 @@ impl SharedPrimary {
                         return server;
                     }
                     let pause = self.quarantine - age;
-                    warn!(
-                        primary = self.at + 1,
-                        ?pause,
-                        "a quorum primary may have lost holds, and does not count yet"
-                    );
+                    let primary = self.at + 1;
+                    foreign::log(|| {
+                        warn!(
+                            primary,
+                            ?pause,
+                            "a quorum primary may have lost holds, and does not count yet"
+                        );
+                    });
                     pause
                 }
                 Err(error) => {

@@ -6,8 +6,9 @@ mod walk;
 mod zones;
 
 use std::future::ready;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::Context;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -20,6 +21,7 @@ use self::network::{MAX_LEASE, Network};
 use super::{Connect, Primaries};
 use crate::api::guard::LockGuard;
 use crate::api::locks::Locks;
+use crate::foreign::testing::{on_event, panics};
 use crate::node::Observer;
 use crate::store::memory::MemoryStore;
 use crate::types::error::LockError;
@@ -920,4 +922,61 @@ async fn a_guard_that_is_asked_for_the_loss_runs_no_code_of_others() {
     assert!(guard.is_lost());
     assert!(!token.is_cancelled());
     soon(token.cancelled()).await;
+}
+
+// All later acquisitions of the process failed with `Closed`.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_whose_waker_panics_costs_no_other_its_lock() {
+    let mut network = Network::new(3, 31);
+    let process = network.start();
+    for primary in [0, 1] {
+        network.cut(process, primary, true);
+    }
+    sleep(ms(2_000)).await;
+    let mut foreign = Box::pin(network.locks(process).lock("k"));
+    assert!(foreign.as_mut().poll(&mut Context::from_waker(&panics())).is_pending());
+    let other = tokio::spawn(network.locks(process).lock("other"));
+    sleep(ms(100)).await;
+    for primary in [0, 1] {
+        network.mend(process, primary);
+    }
+    let guard = soon(other).await.expect("no panic").expect("granted");
+    guard.release().await.expect("held");
+    let later = soon(network.locks(process).lock("later")).await.expect("granted");
+    later.release().await.expect("held");
+    soon(foreign).await.expect("granted").release().await.expect("held");
+}
+
+// On another thread: a thread that waits for itself would hang the test.
+#[test]
+fn a_subscriber_may_ask_for_the_state_when_a_primary_is_refused() {
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.expect("a runtime").block_on(async {
+            let mut network = Network::new(3, 32);
+            let process = network.start();
+            let (locks, asked) = (network.locks(process).clone(), Arc::new(AtomicUsize::new(0)));
+            let ask = (locks.clone(), Arc::clone(&asked));
+            let subscriber = on_event("a quorum primary does not count", move || {
+                assert!(!ask.0.status().is_connected());
+                ask.1.fetch_add(1, Ordering::Relaxed);
+            });
+            let _here = tracing::dispatcher::set_default(&subscriber);
+            for primary in [0, 1] {
+                network.restart(primary, true);
+            }
+            sleep(ms(500)).await;
+            // The connections seem open when the primaries are asked.
+            for primary in [0, 1] {
+                network.cut(process, primary, false);
+            }
+            sleep(ms(4_000)).await;
+            let refused = locks.try_lock("k").await.expect_err("too few primaries");
+            assert_eq!(refused.kind(), LockErrorKind::Unavailable);
+            assert_eq!(asked.load(Ordering::Relaxed), 2);
+        });
+        ended.send(())
+    });
+    end.recv_timeout(ms(20_000)).expect("the subscriber hangs, or a panic");
 }
