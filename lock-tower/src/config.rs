@@ -9,6 +9,7 @@ use crate::options::Options;
 /// What a layer does with a running handler whose lock is lost. After the loss, the store may grant
 /// the lock to another request while the handler still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum OnLost {
     /// The handler is dropped at the current await point, and the request is refused
     /// ([`Cause::Lost`](crate::Cause::Lost)). If the handler has already finished, the refusal

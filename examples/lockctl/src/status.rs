@@ -21,9 +21,10 @@ fn line(server: &ServerStatus) -> String {
     for (name, connection) in [("commands", &server.commands), ("messages", &server.subscription)] {
         let _ = match connection {
             Connection::Up => write!(line, "  {name}: up"),
-            Connection::Down { reason } => {
+            Connection::Down { reason, .. } => {
                 write!(line, "  {name}: down ({})", text::one_line(reason))
             }
+            other => write!(line, "  {name}: {other:?}"),
         };
     }
     if let Some(slots) = server.slots {

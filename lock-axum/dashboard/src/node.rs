@@ -224,9 +224,10 @@ impl NodeView {
 impl One {
     fn of(locks: &Locks, one: Activity) -> Self {
         let (state, position) = match one.state {
-            ActivityState::Waiting { position } => ("waiting", position),
+            ActivityState::Waiting { position, .. } => ("waiting", position),
             ActivityState::Holding => ("holding", None),
             ActivityState::Lost => ("lost", None),
+            _ => ("unknown", None),
         };
         Self {
             name: one.lock.as_deref().and_then(|lock| locks.key_of(lock)),
@@ -382,7 +383,8 @@ impl From<Connection> for Link {
     fn from(connection: Connection) -> Self {
         match connection {
             Connection::Up => Self { down: None },
-            Connection::Down { reason } => Self { down: Some(reason) },
+            Connection::Down { reason, .. } => Self { down: Some(reason) },
+            other => Self { down: Some(format!("{other:?}")) },
         }
     }
 }

@@ -81,6 +81,7 @@ pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
 /// A request that has its lock and is about to run the handler. The argument of
 /// [`ReplayStore::start`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Start {
     /// The fingerprint of the request. If an existing record has another fingerprint, the key was
     /// used for a different request.
@@ -97,6 +98,7 @@ pub struct Start {
 /// Whether the handler may run, and if not, why: an existing record forbids it, or a later request
 /// has begun. The result of [`ReplayStore::start`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Started {
     /// The record is written, so the handler may run.
     Begun {
@@ -114,6 +116,7 @@ pub enum Started {
 
 /// A request whose outcome is known and is to be stored. The argument of [`ReplayStore::finish`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Finish {
     /// The fencing token of the lock under which the request began.
     pub token: FencingToken,
@@ -125,6 +128,7 @@ pub struct Finish {
 
 /// Whether the outcome is stored, and if not, why. The result of [`ReplayStore::finish`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Finished {
     /// The record has the outcome of this request.
     Stored,
@@ -135,6 +139,12 @@ pub enum Finished {
 }
 
 impl Start {
+    /// Creates the start of a request that does not take over. For tests of a store: to let it take
+    /// over, set [`takes_over`](Self::takes_over).
+    pub fn new(fingerprint: Fingerprint, token: FencingToken, expiry: Duration) -> Self {
+        Self { fingerprint, token, expiry, takes_over: false }
+    }
+
     /// Returns the result that [`ReplayStore::start`] must have for the stored record, or for
     /// `None` if there is none. For implementations of a store: the caller writes the record.
     ///
@@ -168,6 +178,11 @@ impl Start {
 }
 
 impl Finish {
+    /// Creates the finish of a request with this outcome. For tests of a store.
+    pub fn new(token: FencingToken, outcome: Outcome, expiry: Duration) -> Self {
+        Self { token, outcome, expiry }
+    }
+
     /// Returns the result that [`ReplayStore::finish`] must have for the stored record, or for
     /// `None` if there is none. For implementations of a store: if the result is
     /// [`Finished::Stored`] and the record has no outcome yet, the caller writes the outcome.

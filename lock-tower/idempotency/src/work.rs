@@ -145,12 +145,8 @@ impl Keyed {
     /// if the function has not decided by `latest`.
     async fn start<R>(&self, parts: &Parts, latest: Instant, guard: &LockGuard) -> Next<R> {
         let Self { config, record, .. } = self;
-        let mut start = Start {
-            fingerprint: self.fingerprint,
-            token: guard.fencing_token(),
-            expiry: self.expiry(),
-            takes_over: matches!(config.on_unanswered, OnUnanswered::Run),
-        };
+        let mut start = Start::new(self.fingerprint, guard.fencing_token(), self.expiry());
+        start.takes_over = matches!(config.on_unanswered, OnUnanswered::Run);
         let mut given = None;
         loop {
             match config.within(config.store.start(record, &start)).await {
@@ -261,7 +257,7 @@ impl Keyed {
             Outcome::Kept(_) => End::Stored,
             Outcome::NotKept(_) => End::NotKept,
         };
-        let finish = Finish { token: guard.fencing_token(), outcome, expiry: self.expiry() };
+        let finish = Finish::new(guard.fencing_token(), outcome, self.expiry());
         let error = match config.within(config.store.finish(record, &finish)).await {
             Ok(Finished::Stored) => {
                 config.board.notify(record);

@@ -35,8 +35,10 @@ pub struct Activity {
 
 /// The state of a wait or a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ActivityState {
     /// The request waits for the lock.
+    #[non_exhaustive]
     Waiting {
         /// The number of waiters ahead, as in [`Acquire::position`](crate::Acquire::position).
         /// `None` until the request is queued.

@@ -76,10 +76,12 @@ impl ServerStatus {
 
 /// The state of a connection to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Connection {
     /// The connection is up.
     Up,
     /// The connection is down; the node is reconnecting.
+    #[non_exhaustive]
     Down {
         /// Why the connection is down, for people.
         reason: String,

@@ -3,6 +3,7 @@
 /// Whether a lock is held, uncertain or lost, as far as this process knows without a request to the
 /// server. Returned by [`LockGuard::state`](crate::LockGuard::state).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HoldState {
     /// The lock is held: the server is connected, and has confirmed the last renewal that was sent.
     Held,

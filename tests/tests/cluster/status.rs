@@ -62,7 +62,7 @@ async fn a_primary_that_dies_is_shown_with_the_reason_and_the_time_until_it_is_b
     let killed = Instant::now();
     eventually("it is known to be down", SOON, async || {
         let server = of(&locks, &dead);
-        matches!(server.commands, Connection::Down { reason } if !reason.is_empty())
+        matches!(server.commands, Connection::Down { reason, .. } if !reason.is_empty())
             && matches!(server.subscription, Connection::Down { .. })
     })
     .await;

@@ -81,7 +81,7 @@ async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
     kill_connections(&mut redis).await;
     // The server refuses the old password until the provider knows the new one.
     eventually("it is refused, and says so", SOON, async || {
-        let lockcore::operate::Connection::Down { reason } = near.status().commands else {
+        let lockcore::operate::Connection::Down { reason, .. } = near.status().commands else {
             return false;
         };
         reason.to_lowercase().contains("authentication")
@@ -115,7 +115,7 @@ async fn a_process_with_the_old_password_is_told_so_once_its_connections_are_gon
     set_user(&mut redis, &[">two", "<one"]).await;
     kill_connections(&mut redis).await;
     eventually("it is refused", SOON, async || {
-        let lockcore::operate::Connection::Down { reason } = locks.status().commands else {
+        let lockcore::operate::Connection::Down { reason, .. } = locks.status().commands else {
             return false;
         };
         reason.contains("login")

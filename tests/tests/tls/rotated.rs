@@ -60,7 +60,7 @@ async fn a_client_certificate_is_replaced_while_a_lock_is_held() {
     files.replace(&stranger.certificate, &stranger.key);
     cut_all(&mut redis).await;
     eventually("it is refused", SOON, async || {
-        let Connection::Down { reason } = locks.status().commands else { return false };
+        let Connection::Down { reason, .. } = locks.status().commands else { return false };
         reason.contains("client certificate")
     })
     .await;

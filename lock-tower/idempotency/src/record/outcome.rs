@@ -18,6 +18,7 @@ pub const MAX_OUTCOME_BYTES: usize = 8 << 20;
 
 /// The outcome of a request whose work was done, as stored in its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The response is stored, and sent to later requests.
     Kept(Answer),

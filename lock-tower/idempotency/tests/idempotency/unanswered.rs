@@ -18,12 +18,10 @@ use crate::support::{Spy, counted, layer, payment, send, serve, settle, spawn};
 async fn died(store: &Spy, token: u64) {
     let key = RecordKey::new(&Scope::new("ada"), "a1");
     let (parts, _) = payment("a1").into_parts();
-    let start = Start {
-        fingerprint: Fingerprint::new(&parts, b"500 cents"),
-        token: FencingToken::try_from(token).unwrap(),
-        expiry: Duration::from_secs(60),
-        takes_over: true,
-    };
+    let fingerprint = Fingerprint::new(&parts, b"500 cents");
+    let token = FencingToken::try_from(token).unwrap();
+    let mut start = Start::new(fingerprint, token, Duration::from_secs(60));
+    start.takes_over = true;
     let started = store.records.start(&key, &start).await;
     assert_eq!(started.unwrap(), Started::Begun { again: false });
 }

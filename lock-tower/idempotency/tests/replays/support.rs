@@ -39,13 +39,15 @@ pub(crate) fn fingerprint(body: &[u8]) -> Fingerprint {
 
 pub(crate) fn start(number: u64, takes_over: bool) -> Start {
     let fingerprint = fingerprint(b"500 cents");
-    Start { fingerprint, token: token(number), expiry: Duration::from_secs(60), takes_over }
+    let mut start = Start::new(fingerprint, token(number), Duration::from_secs(60));
+    start.takes_over = takes_over;
+    start
 }
 
 pub(crate) fn finish(number: u64, body: &'static str) -> Finish {
     let (parts, ()) = Response::builder().header("link", "l").body(()).unwrap().into_parts();
     let outcome = Outcome::Kept(Answer::new(&parts, body.into()));
-    Finish { token: token(number), outcome, expiry: Duration::from_secs(90) }
+    Finish::new(token(number), outcome, Duration::from_secs(90))
 }
 
 pub(crate) async fn text<B>(response: Response<B>) -> (u16, String, bool)
