@@ -37,6 +37,7 @@ pub fn by_path() -> ByPath {
 /// A request without a matched route is refused, so put the layer after routing, not around the
 /// router.
 #[derive(Debug, Clone, Copy, Default)]
+#[must_use = "an extractor does nothing until it is given to a layer"]
 pub struct ByMatchedPath {
     _private: (),
 }

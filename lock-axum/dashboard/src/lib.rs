@@ -111,6 +111,7 @@ const MAX_QUEUES: usize = 64;
 ///
 /// The pages have no authentication: see [the crate documentation](self).
 #[derive(Debug, Clone)]
+#[must_use = "a dashboard serves nothing until into_router() is called"]
 pub struct Dashboard {
     locks: Locks,
     allows_release: bool,

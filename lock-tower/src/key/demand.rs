@@ -7,6 +7,7 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// An extractor whose keys are locked for reading or exclusively; made by
 /// [`reads`](crate::ExtractKeyExt::reads) and [`writes`](crate::ExtractKeyExt::writes).
 #[derive(Debug, Clone)]
+#[must_use = "an extractor does nothing until it is given to a layer"]
 pub struct WithDemand<E> {
     demand: Demand,
     extractor: E,
@@ -68,6 +69,7 @@ where
 /// An extractor whose keys are locked with permits; made by
 /// [`permits`](crate::ExtractKeyExt::permits).
 #[derive(Debug, Clone)]
+#[must_use = "an extractor does nothing until it is given to a layer"]
 pub struct WithPermits<E, L> {
     count: u32,
     limit: L,

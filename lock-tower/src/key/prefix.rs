@@ -5,6 +5,7 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// An extractor that puts `prefix:` before every key of another extractor; made by
 /// [`prefix`](crate::ExtractKeyExt::prefix).
 #[derive(Debug, Clone)]
+#[must_use = "an extractor does nothing until it is given to a layer"]
 pub struct Prefixed<E> {
     prefix: String,
     extractor: E,

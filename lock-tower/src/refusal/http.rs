@@ -59,6 +59,7 @@ use crate::refusal::{Cause, LockError};
 ///
 /// [RFC 9457]: https://www.rfc-editor.org/rfc/rfc9457
 #[derive(Clone, Default)]
+#[must_use = "refusals apply once they are given to a layer"]
 pub struct Refusals {
     format: Format,
     /// The statuses that replace the defaults in the table; a list, because there are few.

@@ -47,6 +47,7 @@ use proto::{ConfigError, Renewal, WhenBusy};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "text::Text", into = "text::Text"))]
+#[must_use = "options apply once they are given to a builder, a request, a key or a layer"]
 pub struct LockOptions {
     lease: Option<Duration>,
     renewal: Option<Renewal>,

@@ -45,6 +45,7 @@ use crate::store::{Finish, Finished, ReplayStore, Start, Started, StoreFuture};
 /// ~idempotency:* +hmget +hset +hsetnx +hstrlen
 /// ```
 #[derive(Clone)]
+#[must_use = "a store does nothing until it is given to a layer"]
 pub struct RedisReplays {
     connect: Arc<dyn Connect>,
     prefix: Arc<str>,

@@ -23,6 +23,7 @@ use crate::key::{ExtractKey, IntoKeys, KeyError, Keys};
 /// request.extensions_mut().insert(User { id: 7 });
 /// assert!(extractor.extract_key(&request).unwrap().is_some());
 /// ```
+#[must_use = "an extractor does nothing until it is given to a layer"]
 pub struct ByExtension<T, F> {
     key: F,
     is_optional: bool,

@@ -21,6 +21,7 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// assert!(extractor.optional().extract_key(&without).unwrap().is_none());
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "an extractor does nothing until it is given to a layer"]
 pub struct ByHeader {
     name: HeaderName,
     is_optional: bool,

@@ -7,6 +7,7 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// An extractor that locks only requests with selected HTTP methods; made by
 /// [`methods`](crate::ExtractKeyExt::methods).
 #[derive(Debug, Clone)]
+#[must_use = "an extractor does nothing until it is given to a layer"]
 pub struct ForMethods<E> {
     methods: Vec<Method>,
     extractor: E,

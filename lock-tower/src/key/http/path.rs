@@ -43,6 +43,7 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// assert_eq!(keys.names().collect::<Vec<_>>(), ["/orders/42"]);
 /// ```
 #[derive(Clone, Default)]
+#[must_use = "an extractor does nothing until it is given to a layer"]
 pub struct ByPath {
     original: Option<fn(&Extensions) -> Option<&Uri>>,
     is_verbatim: bool,

@@ -8,6 +8,7 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// An extractor that takes read locks for requests with selected HTTP methods, and exclusive locks
 /// for all others; made by [`read_on`](crate::ExtractKeyExt::read_on).
 #[derive(Debug, Clone)]
+#[must_use = "an extractor does nothing until it is given to a layer"]
 pub struct ReadOn<E> {
     methods: Vec<Method>,
     extractor: E,
