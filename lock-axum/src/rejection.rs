@@ -69,21 +69,22 @@ impl<K: fmt::Display, E: fmt::Display> fmt::Display for LockedBodyRejection<K, E
     }
 }
 
+// The source is the source of the error inside: an error chain would repeat the text of that error.
 impl<K: Error + 'static> Error for LockedRejection<K> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(match self {
-            Self::Key(rejection) => rejection,
-            Self::Lock(rejection) => rejection,
-        })
+        match self {
+            Self::Key(rejection) => rejection.source(),
+            Self::Lock(rejection) => rejection.source(),
+        }
     }
 }
 
 impl<K: Error + 'static, E: Error + 'static> Error for LockedBodyRejection<K, E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(match self {
-            Self::Key(rejection) => rejection,
-            Self::Body(rejection) => rejection,
-            Self::Lock(rejection) => rejection,
-        })
+        match self {
+            Self::Key(rejection) => rejection.source(),
+            Self::Body(rejection) => rejection.source(),
+            Self::Lock(rejection) => rejection.source(),
+        }
     }
 }

@@ -180,7 +180,6 @@ impl<E> ExtractKeyExt for E {}
 #[derive(Debug, Clone)]
 pub struct KeyError {
     reason: Cow<'static, str>,
-    source: Option<lockcore::KeyError>,
     clash: Option<Clash>,
     fault: Fault,
 }
@@ -200,7 +199,7 @@ impl KeyError {
     /// Creates an error for a missing or invalid key (400 in HTTP). `reason` is shown to the
     /// client.
     pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason: reason.into(), source: None, clash: None, fault: Fault::Request }
+        Self { reason: reason.into(), clash: None, fault: Fault::Request }
     }
 
     /// Creates an error for a key in a non-canonical spelling (400 in HTTP). `reason` is shown to
@@ -243,23 +242,12 @@ impl fmt::Display for KeyError {
     }
 }
 
-impl Error for KeyError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.source {
-            Some(source) => Some(source),
-            None => self.as_clash().map(|clash| clash as _),
-        }
-    }
-}
+// Without a source, because the text contains the reason, and an error chain would repeat it.
+impl Error for KeyError {}
 
 impl From<lockcore::KeyError> for KeyError {
     fn from(error: lockcore::KeyError) -> Self {
-        Self {
-            reason: error.to_string().into(),
-            source: Some(error),
-            clash: None,
-            fault: Fault::Request,
-        }
+        Self::new(error.to_string())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Rejections by the extractors.
 
+use std::error::Error;
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
@@ -9,8 +10,8 @@ use axum::{Json, Router};
 use http::StatusCode;
 use http::request::Parts;
 use lock_axum::{
-    Cause, Keys, LockScopeLayer, Lockable, Locked, LockedBody, LockedRejection, Locks, OwnedLock,
-    Refusals,
+    Cause, KeyError, Keys, LockError, LockScopeLayer, Lockable, Locked, LockedBody,
+    LockedBodyRejection, LockedRejection, Locks, OwnedLock, Refusals,
 };
 use lock_tests::RedisServer;
 use lock_tests::{free, is_held, queued};
@@ -269,6 +270,39 @@ async fn an_optional_lock_is_none_when_busy_or_full_and_refuses_else() {
 
 type Refused = LockedRejection<PathRejection>;
 
+/// An error with a source.
+#[derive(Debug)]
+struct NoSession(std::fmt::Error);
+
+impl std::fmt::Display for NoSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("there is no session")
+    }
+}
+
+impl Error for NoSession {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[test]
+fn an_error_chain_of_a_rejection_says_each_thing_once() {
+    let texts = |error: &dyn Error| -> Vec<String> {
+        std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
+    };
+    let session = || NoSession(std::fmt::Error);
+    let lock = || LockError::from(KeyError::new("no account"));
+    let of_session = texts(&session());
+    assert_eq!(of_session.len(), 2);
+    type OfBody = LockedBodyRejection<NoSession, NoSession>;
+    assert_eq!(texts(&LockedRejection::Key(session())), of_session);
+    assert_eq!(texts(&OfBody::Key(session())), of_session);
+    assert_eq!(texts(&OfBody::Body(session())), of_session);
+    assert_eq!(texts(&LockedRejection::<NoSession>::Lock(lock())).len(), 1);
+    assert_eq!(texts(&OfBody::Lock(lock())).len(), 1);
+}
+
 #[tokio::test]
 async fn a_handler_may_look_at_the_rejection() {
     let locks = Locks::in_memory();
@@ -276,8 +310,7 @@ async fn a_handler_may_look_at_the_rejection() {
     let look = async |order: Result<Locked<ByOrder>, Refused>| match order.unwrap_err() {
         LockedRejection::Lock(refused) => {
             assert_eq!(refused.cause(), Cause::Busy);
-            let error: &dyn std::error::Error = &refused;
-            assert!(error.source().is_some() && !error.to_string().is_empty());
+            assert!(!refused.to_string().is_empty());
             (refused.status(), refused.cause().code().to_owned())
         }
         LockedRejection::Key(path) => (path.status(), path.body_text()),

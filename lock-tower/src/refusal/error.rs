@@ -366,20 +366,8 @@ impl fmt::Display for LockError {
     }
 }
 
-impl Error for LockError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.reason {
-            Reason::Core(error) => Some(error),
-            Reason::Key(error) => Some(error),
-            Reason::Lost { .. }
-            | Reason::BodyLimit
-            | Reason::ReadAheadFull
-            | Reason::BodyFailed
-            | Reason::ConnectionFull
-            | Reason::Misuse(_) => None,
-        }
-    }
-}
+// Without a source, because the text contains the reason, and an error chain would repeat it.
+impl Error for LockError {}
 
 impl From<lockcore::LockError> for LockError {
     fn from(error: lockcore::LockError) -> Self {

@@ -1,11 +1,29 @@
 //! Refused keys, and several keys at once.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_tower::{Cause, ExtractKey, ExtractKeyExt as _, KeyError, Keys, LockError, LockLayer};
 use lockcore::Locks;
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
+
+#[tokio::test]
+async fn an_error_chain_of_a_refusal_says_each_thing_once() {
+    let read = Locks::in_memory().read("a").await.unwrap();
+    let downgrade = read.downgrade().await.unwrap_err();
+    let empty = || lockcore::LockKey::new("").unwrap_err();
+    let errors: [Box<dyn Error>; 5] = [
+        Box::new(LockError::from(lockcore::LockError::from(empty()))),
+        Box::new(LockError::from(KeyError::new("there is no account"))),
+        Box::new(LockError::from(KeyError::from(empty()))),
+        Box::new(KeyError::from(empty())),
+        Box::new(downgrade),
+    ];
+    for error in errors {
+        assert!(error.source().is_none(), "{error}");
+    }
+}
 
 #[tokio::test]
 async fn a_bad_key_is_refused_and_leaves_nothing_behind() {

@@ -285,11 +285,8 @@ impl fmt::Display for DowngradeError {
     }
 }
 
-impl std::error::Error for DowngradeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
+// Without a source, because the text contains the error, and an error chain would repeat it.
+impl std::error::Error for DowngradeError {}
 
 impl From<DowngradeError> for LockError {
     /// Keeps the [error](DowngradeError::error) and drops the guard, which releases the lock.
