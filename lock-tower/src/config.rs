@@ -66,8 +66,9 @@ impl fmt::Debug for Config {
 macro_rules! options {
     () => {
         lockcore::option_setters! { options:
-            /// Sets how long a request may wait for its locks; 10 s by default. Zero does not wait:
-            /// the request is refused at once if its key is busy. The time covers all keys that are
+            /// Sets how long a request may wait for its locks. The default comes from the
+            /// [`Locks`](lockcore::Locks), or is 10 s if none is set there. Zero does not wait: the
+            /// request is refused at once if its key is busy. The time covers all keys that are
             /// acquired together. Behind a [`LockScopeLayer`](crate::LockScopeLayer), each
             /// extractor and each [`RequestLocks::lock`](crate::RequestLocks::lock) has a separate
             /// wait.
@@ -115,8 +116,8 @@ macro_rules! options {
 
         /// Sets several options at once. An option that is unset in `options` keeps its present
         /// value. An option that is set nowhere comes from the
-        /// [defaults](lockcore::LocksBuilder::defaults) of the [`Locks`](lockcore::Locks), except
-        /// for the wait, which is then 10 s.
+        /// [defaults](lockcore::LocksBuilder::defaults) of the [`Locks`](lockcore::Locks). A wait
+        /// that is not set there either is 10 s.
         pub fn options(mut self, options: lockcore::LockOptions) -> Self {
             self.config.options = crate::options::Options(options).or(self.config.options);
             self

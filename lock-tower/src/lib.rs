@@ -130,7 +130,8 @@
 //!
 //! # What happens to a request
 //!
-//! **The request waits** in a queue on the store, [at most 10 s](HttpLockLayer::wait) by default.
+//! **The request waits** in a queue on the store, [at most 10 s](HttpLockLayer::wait) by default, unless the
+//! `Locks` sets a wait.
 //! If the client disconnects, the request leaves the queue at once. Meanwhile the layer reads the
 //! request body. On HTTP/1 it reads up to 64 KiB, because a server cannot detect a disconnect while
 //! body bytes are unread. With a larger body the request waits even after a disconnect, and the

@@ -18,7 +18,7 @@ use crate::hold::handle::LockHandle;
 use crate::hold::place::Place;
 use crate::hold::registry::HoldRegistry;
 use crate::key::{KeyDemand, KeyError, Resolved, Sorted};
-use crate::options::{Options, Wait};
+use crate::options::{Options, Wait, wait_of};
 use crate::refusal::LockError;
 
 /// Acquires the locks of a request one after the other, in sorted order of the keys, so that
@@ -209,7 +209,7 @@ impl AcquireKeys {
             }
             let request = this.options.apply(locks.key(&want.key));
             let left = this.deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let request = match (this.options.wait(), left) {
+            let request = match (wait_of(&request), left) {
                 (Wait::Forever, None) => request.wait_forever(),
                 (Wait::Forever, Some(left)) => request.wait(left),
                 (Wait::AtMost(wait), left) => {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use http::{Request, Response};
 use lock_tests::{LIMIT, queued};
-use lock_tower::{Cause, Keys, LockError, LockLayer};
+use lock_tower::{ByPath, Cause, HttpLockLayer, Keys, LockError, LockLayer};
 use lockcore::{LockErrorKind, LockOptions, Locks, MemoryStore};
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
@@ -38,6 +39,29 @@ async fn the_wait_ends_after_ten_seconds_unless_something_else_is_said() {
     let answer = send(&service, job("a", 1));
     tokio::time::sleep(Duration::from_secs(3600)).await;
     nothing_reaches(&mut handle).await;
+    assert!(!answer.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_set_on_the_locks_counts_in_a_layer_that_sets_none() {
+    let of = |options: LockOptions| {
+        Locks::builder().defaults(options).in_memory().expect("in range")
+    };
+    let locks = of(LockOptions::new().wait(s(30)));
+    let http = HttpLockLayer::new(locks.clone(), ByPath::new());
+    let service = http.layer(service_fn(async |_: Request<_>| {
+        Ok::<_, BoxError>(Response::new(String::new()))
+    }));
+    let _guard = locks.lock("/a").await.unwrap();
+    let start = tokio::time::Instant::now();
+    let response = service.oneshot(Request::get("/a").body(String::new()).unwrap()).await.unwrap();
+    assert_eq!((response.status().as_u16(), start.elapsed().as_secs()), (423, 30));
+
+    let locks = of(LockOptions::new().wait_forever());
+    let _guard = locks.lock("a").await.unwrap();
+    let (service, _handle) = locked(layer(&locks));
+    let answer = send(&service, job("a", 1));
+    tokio::time::sleep(s(3600)).await;
     assert!(!answer.is_finished());
 }
 

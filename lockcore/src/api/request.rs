@@ -82,6 +82,13 @@ impl LockRequest {
         self
     }
 
+    /// Returns the longest wait of this request, or `None` if neither the request nor the `Locks` sets
+    /// a wait. For lock-tower.
+    #[doc(hidden)]
+    pub fn get_wait(&self) -> Option<Wait> {
+        self.options.get_wait()
+    }
+
     option_setters! { options:
         /// Sets the [lease](LockOptions::lease): how long the lock stays held after this process
         /// dies. The lease is renewed while the guard lives.

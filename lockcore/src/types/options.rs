@@ -185,9 +185,8 @@ impl LockOptions {
         self
     }
 
-    /// Returns the longest wait for the lock, or `None` if unset. For lock-tower.
-    #[doc(hidden)]
-    pub const fn get_wait(&self) -> Option<Wait> {
+    /// Returns the longest [`wait`](Self::wait) for the lock, or `None` if unset.
+    pub(crate) const fn get_wait(&self) -> Option<Wait> {
         self.wait
     }
 
