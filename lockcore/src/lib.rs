@@ -83,7 +83,7 @@ pub use api::acquire::{Acquire, TryAcquire};
 pub use api::builder::LocksBuilder;
 #[cfg(feature = "redis")]
 pub use api::builder::Servers;
-pub use api::guard::{DowngradeError, LockGuard, Release};
+pub use api::guard::{DowngradeError, LockGuard, LostOwned, Release};
 pub use api::locks::Locks;
 pub use api::request::LockRequest;
 pub use api::set::{AcquireAll, LockSet};

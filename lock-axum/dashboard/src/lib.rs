@@ -59,7 +59,7 @@
 //! open pages, and ends when the last page closes. At most 16 *different* pages update at a time.
 //! Further event streams are refused (503), so their pages do not update. An event stream ends
 //! after 10 seconds and the browser reconnects. So a graceful shutdown of your server waits for
-//! open pages at most that long, or not at all with [a token](Dashboard::until).
+//! open pages at most that long, or not at all with [`until`](Dashboard::until).
 //!
 //! The pages work without JavaScript and load nothing from elsewhere, enforced by a content
 //! security policy. With [`redact_names`](lockcore::LocksBuilder::redact_names) they show no lock
@@ -88,11 +88,12 @@ use axum::extract::{DefaultBodyLimit, OriginalUri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared, pending};
 use http::StatusCode;
 use http::header::LOCATION;
 use lockcore::Locks;
 use serde::Deserialize;
-use tokio_util::sync::CancellationToken;
 
 use history::History;
 use host::Host;
@@ -116,14 +117,17 @@ pub struct Dashboard {
     locks: Locks,
     allows_release: bool,
     hosts: Vec<Host>,
-    end: CancellationToken,
+    end: End,
 }
+
+/// The future whose completion ends the event streams of all open pages.
+type End = Shared<BoxFuture<'static, ()>>;
 
 impl Dashboard {
     /// Creates a dashboard for `locks`. Its pages are read-only, and served under IP addresses and
     /// `localhost`.
     pub fn new(locks: Locks) -> Self {
-        let end = CancellationToken::new();
+        let end = pending().boxed().shared();
         Self { locks, allows_release: false, hosts: Vec::new(), end }
     }
 
@@ -173,8 +177,9 @@ impl Dashboard {
         self
     }
 
-    /// Sets a token whose cancellation ends the event streams of open pages. Cancel it when a
-    /// graceful shutdown starts, so that the shutdown does not wait for open pages.
+    /// Sets a future whose completion ends the event streams of open pages. It should complete when
+    /// a graceful shutdown starts, so that the shutdown does not wait for open pages. The future is
+    /// polled only while a page is open.
     ///
     /// ```
     /// # async fn example(listener: tokio::net::TcpListener) -> std::io::Result<()> {
@@ -184,7 +189,7 @@ impl Dashboard {
     /// use tokio_util::sync::CancellationToken;
     ///
     /// let end = CancellationToken::new();
-    /// let dashboard = Dashboard::new(locks).until(end.clone()).into_router();
+    /// let dashboard = Dashboard::new(locks).until(end.clone().cancelled_owned()).into_router();
     /// let app: Router = Router::new().nest_service("/locks", dashboard);
     /// let interrupted = async move {
     ///     tokio::signal::ctrl_c().await.unwrap_or_default();
@@ -193,8 +198,8 @@ impl Dashboard {
     /// axum::serve(listener, app).with_graceful_shutdown(interrupted).await
     /// # }
     /// ```
-    pub fn until(mut self, end: CancellationToken) -> Self {
-        self.end = end;
+    pub fn until(mut self, end: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.end = end.boxed().shared();
         self
     }
 
@@ -234,7 +239,7 @@ struct Board {
     allows_release: bool,
     hosts: Vec<Host>,
     /// Ends the event streams of open pages when cancelled.
-    end: CancellationToken,
+    end: End,
     live: Live,
     survey: LastSurvey,
     queues: Queues,

@@ -9,22 +9,22 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use futures_util::stream::{self, Stream};
 use http::StatusCode;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 use super::form::Form;
 use super::refusal::Refusal;
-use super::{Board, Topic};
+use super::{Board, End, Topic};
 
 /// The time between two updates of a page.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -80,15 +80,17 @@ pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
     Sse::new(changes).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
-/// Returns a topic's events, until the stream has lasted [`LIFE`] or `end` is cancelled.
+/// Returns a topic's events, until the stream has lasted [`LIFE`] or `end` completes.
 fn changes(
     receiver: watch::Receiver<Arc<str>>,
-    end: CancellationToken,
+    end: End,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     let last = Instant::now() + LIFE;
     stream::unfold((receiver, last, end), async |(mut receiver, last, end)| {
         let changed = timeout_at(last, receiver.changed());
-        end.run_until_cancelled(changed).await?.ok()?.ok()?;
+        // `end` first: after it there are no more events.
+        let Either::Right((changed, end)) = select(end, pin!(changed)).await else { return None };
+        changed.ok()?.ok()?;
         let markup = Arc::clone(&receiver.borrow_and_update());
         // The markup is sent as JSON, because it may contain characters that an event may not.
         let event = Event::default().retry(RETRY).data(serde_json::to_string(&*markup).ok()?);

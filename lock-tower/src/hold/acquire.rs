@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lockcore::{Acquire, LockGuard, Locks};
+use lockcore::{Acquire, LockGuard, Locks, LostOwned};
 use pin_project::pin_project;
 use tokio::time::Instant;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::config::{Config, OnLost};
 use crate::hold::guard::Granted;
@@ -62,7 +61,7 @@ pub(crate) struct AcquireKeys {
     position: Option<u64>,
     /// For each lock in `acquired`, a future that completes when this lock is lost. Added and
     /// polled only while the request waits for a further lock.
-    losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
+    losses: Vec<Pin<Box<LostOwned>>>,
 }
 
 /// The locks that an [`AcquireKeys`] has acquired so far. Iterating takes the locks out, in the
@@ -242,7 +241,7 @@ impl AcquireKeys {
 /// next loss. For this, adds a future to `losses` for each lock that is not watched yet.
 fn is_one_lost(
     acquired: &AcquiredKeys,
-    losses: &mut Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
+    losses: &mut Vec<Pin<Box<LostOwned>>>,
     cx: &mut Context<'_>,
 ) -> bool {
     let unwatched = acquired.granted().skip(losses.len());

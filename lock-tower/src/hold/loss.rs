@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use lockcore::LostOwned;
 use pin_project::pin_project;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::hold::handle::LockHandle;
 use crate::hold::registry::HoldRegistry;
@@ -27,8 +27,9 @@ pub(crate) struct Loss {
 #[derive(Debug)]
 struct Watch {
     handle: LockHandle,
+    /// `None` if the lock was released after its loss.
     #[pin]
-    lost: WaitForCancellationFutureOwned,
+    lost: Option<LostOwned>,
 }
 
 impl Loss {
@@ -36,8 +37,8 @@ impl Loss {
     /// stopped work.
     pub(crate) fn new(handles: impl Iterator<Item = LockHandle>) -> Self {
         let mut watches = handles.filter_map(|handle| {
-            let lost = handle.held().lost()?;
-            Some(Watch { handle, lost })
+            let lost = handle.held().lost();
+            (lost.is_some() || handle.held().is_lost()).then_some(Watch { handle, lost })
         });
         Self { first: watches.next(), rest: watches.map(Box::pin).collect() }
     }
@@ -66,7 +67,9 @@ impl Future for Watch {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        ready!(this.lost.poll(cx));
+        if let Some(lost) = this.lost.as_pin_mut() {
+            ready!(lost.poll(cx));
+        }
         // After the handler has released the lock, other guards may keep it and then lose it. That
         // does not concern this request, which continues.
         match this.handle.held().stops_work() {

@@ -3,9 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockcore::{Demand, FencingToken, LockGuard, LockKey, Locks};
+use lockcore::{Demand, FencingToken, LockGuard, LockKey, Locks, LostOwned};
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::OnLost;
 use crate::hold::guard::Granted;
@@ -108,18 +108,9 @@ impl HoldRecord {
         }
     }
 
-    /// Returns a future that completes when the lock is lost; `None` for a released lock that is
-    /// not [lost](Self::is_lost).
-    pub(crate) fn lost(&self) -> Option<WaitForCancellationFutureOwned> {
-        match &*self.state() {
-            RecordState::Held { guard, .. } => Some(guard.lost_owned()),
-            RecordState::Released { has_stopped: true, .. } => {
-                let lost = CancellationToken::new();
-                lost.cancel();
-                Some(lost.cancelled_owned())
-            }
-            RecordState::Released { has_stopped: false, .. } => None,
-        }
+    /// Returns a future that completes when the lock is lost; `None` if the lock was released.
+    pub(crate) fn lost(&self) -> Option<LostOwned> {
+        self.with_guard(LockGuard::lost_owned).ok()
     }
 
     /// Returns a token that is cancelled when the lock is lost; `None` if the lock was released.

@@ -44,14 +44,12 @@ async fn the_wait_ends_after_ten_seconds_unless_something_else_is_said() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_set_on_the_locks_counts_in_a_layer_that_sets_none() {
-    let of = |options: LockOptions| {
-        Locks::builder().defaults(options).in_memory().expect("in range")
-    };
+    let of =
+        |options: LockOptions| Locks::builder().defaults(options).in_memory().expect("in range");
     let locks = of(LockOptions::new().wait(s(30)));
     let http = HttpLockLayer::new(locks.clone(), ByPath::new());
-    let service = http.layer(service_fn(async |_: Request<_>| {
-        Ok::<_, BoxError>(Response::new(String::new()))
-    }));
+    let service = http
+        .layer(service_fn(async |_: Request<_>| Ok::<_, BoxError>(Response::new(String::new()))));
     let _guard = locks.lock("/a").await.unwrap();
     let start = tokio::time::Instant::now();
     let response = service.oneshot(Request::get("/a").body(String::new()).unwrap()).await.unwrap();

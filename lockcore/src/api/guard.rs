@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pin_project::pin_project;
 use proto::{Demand, FencingToken, LockErrorKind};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -160,8 +161,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
-    pub fn lost_owned(&self) -> WaitForCancellationFutureOwned {
-        self.loss().token().clone().cancelled_owned()
+    pub fn lost_owned(&self) -> LostOwned {
+        LostOwned(self.loss().token().clone().cancelled_owned())
     }
 
     /// Returns a token that is cancelled when the hold is lost. Pass it to work that must stop
@@ -292,6 +293,21 @@ impl From<DowngradeError> for LockError {
     /// Keeps the [error](DowngradeError::error) and drops the guard, which releases the lock.
     fn from(error: DowngradeError) -> Self {
         error.error
+    }
+}
+
+/// A future that completes when the loss of a hold is detected. Returned by
+/// [`LockGuard::lost_owned`].
+#[pin_project]
+#[must_use = "futures do nothing unless polled"]
+#[derive(Debug)]
+pub struct LostOwned(#[pin] WaitForCancellationFutureOwned);
+
+impl Future for LostOwned {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.project().0.poll(cx)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{buying, events, faults, metrics, page, status, waiting};
 /// visitors on this machine. Their event streams end when `end` is cancelled.
 pub(crate) fn routes(office: Office, once: IdempotencyLayer, end: CancellationToken) -> Router {
     let shows_locks = office.shows_locks;
-    let locks = Dashboard::new(office.locks.clone()).until(end);
+    let locks = Dashboard::new(office.locks.clone()).until(end.cancelled_owned());
     let scope = LockScopeLayer::new(office.locks.clone())
         .class(office::CLASS)
         .options(office.options)

@@ -74,9 +74,10 @@ async fn the_events_of_a_page_end_after_ten_seconds() {
 
 // N4: the server waited for an open page for a minute.
 #[tokio::test]
-async fn an_open_page_ends_with_its_token_and_a_graceful_shutdown_does_not_wait_for_it() {
+async fn an_open_page_ends_when_told_and_a_graceful_shutdown_does_not_wait_for_it() {
     let end = CancellationToken::new();
-    let dashboard = Dashboard::new(Locks::in_memory()).until(end.clone()).into_router();
+    let dashboard = Dashboard::new(Locks::in_memory()).until(end.clone().cancelled_owned());
+    let dashboard = dashboard.into_router();
     let app: Router = Router::new().nest_service("/locks", dashboard);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/locks/node", listener.local_addr().unwrap());
