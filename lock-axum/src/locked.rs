@@ -167,7 +167,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     /// earlier holders. It is higher than the token of every earlier lock with this name, except in
     /// the cases listed in [`guide::fencing`](lockcore::guide::fencing). Concurrent reads share a
     /// token. With several [`handles`](Self::handles), this is the token of the last. Permits have
-    /// token 0: see [`LockHandle::fencing_token`].
+    /// no token: see [`LockHandle::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.handle().fencing_token()
     }

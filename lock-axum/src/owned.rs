@@ -61,6 +61,7 @@ impl<E: Lockable> OwnedLock<E> {
 
     /// Returns the fencing token of the lock, by which the protected resource refuses writes of
     /// earlier holders. With several [`guards`](Self::guards), this is the token of the last.
+    /// Permits have no token: see [`LockGuard::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.guards.last().expect("at least one").fencing_token()
     }

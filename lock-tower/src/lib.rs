@@ -11,7 +11,7 @@
 //! # async fn main() -> Result<(), tower::BoxError> {
 //! use std::convert::Infallible;
 //!
-//! use http::{Request, Response};
+//! use http::{Request, Response, StatusCode};
 //! use http_body_util::Full;
 //! use lock_tower::{ByPath, HttpLockLayer, LockHandle};
 //! use lockcore::Locks;
@@ -23,13 +23,20 @@
 //!     let lock: &LockHandle = request.extensions().get().expect("the layer put it there");
 //!     let hold = [lock.fencing_token().into(), 42];
 //!     // First raise the row's token: from now on, no earlier holder can write.
-//!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await;
-//!     // Now read the row, and do the work.
-//!     // Then write, if the row still has this hold's token.
-//!     let update = "UPDATE orders SET paid = true WHERE id = $2 AND token = $1";
-//!     let rows = execute(update, hold).await;
-//!     // If no row changed, a later holder exists.
-//!     Ok(Response::new(Full::from(format!("{rows} paid"))))
+//!     let raise = "UPDATE orders SET token = $1 WHERE id = $2 AND token < $1";
+//!     let mut rows = execute(raise, hold).await;
+//!     if rows == 1 {
+//!         // Now read the row, and do the work.
+//!         // Then write, if the row still has this hold's token.
+//!         let update = "UPDATE orders SET paid = true WHERE id = $2 AND token = $1";
+//!         rows = execute(update, hold).await;
+//!     }
+//!     // If a step changed no row, a later holder exists. Or the hold has no token, as permits.
+//!     let mut response = Response::new(Full::from(format!("{rows} paid")));
+//!     if rows == 0 {
+//!         *response.status_mut() = StatusCode::CONFLICT;
+//!     }
+//!     Ok(response)
 //! }
 //! # async fn execute(_sql: &str, _parameters: [i64; 2]) -> u64 { 1 }
 //!

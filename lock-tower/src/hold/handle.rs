@@ -67,8 +67,8 @@ impl LockHandle {
     /// [`guide::fencing`](lockcore::guide::fencing). Concurrent reads share a token.
     ///
     /// Permits have no fencing token, because several are held at the same time. The method then
-    /// returns 0, which a resource that checks tokens refuses. The same applies to reads on a
-    /// [quorum](lockcore::guide::quorum).
+    /// returns [`FencingToken::NONE`], the number 0, which a resource that checks tokens refuses.
+    /// The same applies to reads on a [quorum](lockcore::guide::quorum).
     pub fn fencing_token(&self) -> FencingToken {
         self.held().token
     }

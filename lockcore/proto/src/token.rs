@@ -5,8 +5,8 @@ use std::fmt;
 /// A number that tells holds of a lock apart: each grant of a lock has a higher token than all
 /// grants before it, except in the cases listed in the guide
 /// [fencing](https://docs.rs/lockcore/latest/lockcore/guide/fencing/). Reads share a token as long
-/// as no lock comes between them. The number 0 means no token, and a resource that checks tokens
-/// refuses it. Permits have no token, nor do reads on a quorum.
+/// as no lock comes between them. Permits have no token ([`NONE`](Self::NONE), the number 0, which a
+/// resource that checks tokens refuses), nor do reads on a quorum.
 ///
 /// A lease can end while the holder sleeps, so no lock can keep a stale holder from writing. The
 /// resource can: it stores the highest token seen and refuses lower tokens. A holder raises the
@@ -31,6 +31,10 @@ pub struct FencingToken(u64);
 pub(crate) const LIMIT: u64 = 1 << 53;
 
 impl FencingToken {
+    /// No token, the number 0: what holds without a token return. A resource that checks tokens
+    /// refuses it.
+    pub const NONE: Self = Self(0);
+
     /// Returns the token as a number, to store or to send.
     pub fn get(self) -> u64 {
         self.0
@@ -43,8 +47,8 @@ impl FencingToken {
     }
 }
 
-/// The value 0, for a hold without a token. Every resource that checks tokens refuses it.
-pub const NONE: FencingToken = FencingToken(0);
+/// Another name of [`FencingToken::NONE`].
+pub const NONE: FencingToken = FencingToken::NONE;
 
 /// Returns the token for a new grant: the server time `now_us`, in µs since the epoch, or a greater
 /// number, so that the token is above `previous` (the last token) and `seen_us` (the latest time

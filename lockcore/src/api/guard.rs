@@ -77,9 +77,9 @@ impl LockGuard {
     /// Concurrent reads share a token, as long as no lock is granted or downgraded and no server is
     /// replaced in between.
     ///
-    /// Permits have no token, because other permits are held at the same time: the returned token
-    /// is 0, which resources that check tokens refuse. The same is true of reads on a
-    /// [quorum](crate::guide::quorum).
+    /// Permits have no token, because other permits are held at the same time: the method returns
+    /// [`FencingToken::NONE`], the number 0, which resources that check tokens refuse. The same is
+    /// true of reads on a [quorum](crate::guide::quorum).
     pub fn fencing_token(&self) -> FencingToken {
         self.0.fencing_token()
     }
