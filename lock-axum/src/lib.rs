@@ -221,7 +221,7 @@ mod rejection;
 
 pub use body::LockedBody;
 pub use limited::Limited;
-pub use lock_by::{KeyFn, LockBy, LockByService, lock_by, lock_by_with_state};
+pub use lock_by::{KeyFn, LockBy, LockByFuture, LockByService, lock_by, lock_by_with_state};
 pub use lockable::Lockable;
 pub use locked::{Locked, PermitLocked, ReadLocked, WriteLocked};
 pub use owned::OwnedLock;

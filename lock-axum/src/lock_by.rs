@@ -94,7 +94,8 @@ where
     LockBy { key, state, arguments: PhantomData }
 }
 
-/// A closure that takes one to four extractors and returns the lock key; see [`lock_by`].
+/// A closure that takes one to four extractors and returns the lock key; see [`lock_by`]. No other
+/// type implements this trait.
 #[diagnostic::on_unimplemented(
     message = "`lock_by` needs a closure of one to four extractors that returns a key",
     label = "not a closure from extractors to a key",
@@ -109,8 +110,16 @@ pub trait KeyFn<T, S>: Clone + Send + Sync + 'static {
         &self,
         parts: &mut Parts,
         state: &S,
+        _: Sealed,
     ) -> impl Future<Output = Result<Option<Keys>, Response>> + Send;
 }
+
+mod sealed {
+    /// An argument that only this crate can name, so that no other crate implements a trait with it.
+    #[derive(Debug)]
+    pub struct Sealed;
+}
+use sealed::Sealed;
 
 macro_rules! key_fn {
     ($($extractor:ident),+) => {
@@ -122,7 +131,12 @@ macro_rules! key_fn {
             S: Send + Sync,
             $($extractor: FromRequestParts<S> + Send,)+
         {
-            async fn keys(&self, parts: &mut Parts, state: &S) -> Result<Option<Keys>, Response> {
+            async fn keys(
+                &self,
+                parts: &mut Parts,
+                state: &S,
+                _: Sealed,
+            ) -> Result<Option<Keys>, Response> {
                 $(
                     let $extractor = $extractor::from_request_parts(parts, state).await;
                     let $extractor = $extractor.map_err(IntoResponse::into_response)?;
@@ -179,6 +193,42 @@ pub struct LockByService<I, F, T, S> {
     layer: LockBy<F, T, S>,
 }
 
+impl<I, F, T, S> LockByService<I, F, T, S> {
+    /// Returns a reference to the inner service.
+    pub fn get_ref(&self) -> &I {
+        &self.inner
+    }
+
+    /// Returns a mutable reference to the inner service.
+    pub fn get_mut(&mut self) -> &mut I {
+        &mut self.inner
+    }
+
+    /// Unwraps the inner service.
+    pub fn into_inner(self) -> I {
+        self.inner
+    }
+}
+
+/// The future of a [`LockByService`]: acquires the lock of the request, and then calls the inner
+/// service. Dropping it leaves the queue.
+#[must_use = "futures do nothing unless polled"]
+pub struct LockByFuture<E>(Pin<Box<dyn Future<Output = Result<Response, E>> + Send>>);
+
+impl<E> Future for LockByFuture<E> {
+    type Output = Result<Response, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<E> fmt::Debug for LockByFuture<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockByFuture").finish_non_exhaustive()
+    }
+}
+
 impl<I, F, T, S, B> Service<Request<B>> for LockByService<I, F, T, S>
 where
     I: Service<Request<B>> + Clone + Send + 'static,
@@ -191,7 +241,7 @@ where
 {
     type Response = Response;
     type Error = I::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, I::Error>> + Send>>;
+    type Future = LockByFuture<I::Error>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), I::Error>> {
         Poll::Ready(Ok(())) // the inner service is polled for readiness under the lock
@@ -200,9 +250,9 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let mut inner = self.inner.clone();
         let layer = self.layer.clone();
-        Box::pin(async move {
+        LockByFuture(Box::pin(async move {
             let (mut parts, body) = request.into_parts();
-            match layer.key.keys(&mut parts, &layer.state).await {
+            match layer.key.keys(&mut parts, &layer.state, Sealed).await {
                 Ok(Some(keys)) => {
                     if let Err(error) = lock(&mut parts, keys).await {
                         return Ok(error.into_response());
@@ -213,7 +263,7 @@ where
             }
             poll_fn(|cx| inner.poll_ready(cx)).await?;
             inner.call(Request::from_parts(parts, body)).await.map(IntoResponse::into_response)
-        })
+        }))
     }
 }
 
