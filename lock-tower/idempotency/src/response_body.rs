@@ -76,6 +76,12 @@ impl<R: Body<Error: Into<BoxError>>> Body for ResponseBody<R> {
     }
 }
 
+impl<R: Body<Error: Into<BoxError>> + Default> Default for ResponseBody<R> {
+    fn default() -> Self {
+        Self::passing(R::default())
+    }
+}
+
 impl<R: Body<Error: Into<BoxError>>> fmt::Debug for ResponseBody<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
