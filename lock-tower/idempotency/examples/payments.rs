@@ -50,7 +50,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             (locks.clone(), IdempotencyLayer::new(locks, MemoryReplays::new(), user))
         }
     };
-    let app = Router::new().route("/payments", post(pay).route_layer(layer.required()));
+    let app = Router::new().route("/payments", post(pay).route_layer(layer.required(true)));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on {}", listener.local_addr()?);
     let interrupted = async { tokio::signal::ctrl_c().await.unwrap_or_default() };

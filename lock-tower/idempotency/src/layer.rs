@@ -172,10 +172,10 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Refuses requests without a key (400, `idempotency-key-missing`). By default they pass to the
-    /// handler unchanged.
-    pub fn required(mut self) -> Self {
-        self.config.is_required = true;
+    /// Refuses requests without a key (400, `idempotency-key-missing`) if `required` is true. By
+    /// default they pass to the handler unchanged.
+    pub fn required(mut self, required: bool) -> Self {
+        self.config.is_required = required;
         self
     }
 
@@ -277,8 +277,10 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Refuses a request (409, `idempotency-outcome-unknown`) if an earlier attempt with its key
-    /// began and left no response, until the record expires. By default the handler runs again.
+    /// Sets what happens to a request if an earlier attempt with its key began and left no response.
+    /// If `remember` is true, the request is refused (409, `idempotency-outcome-unknown`) until the
+    /// record expires. By default the handler runs again. Of this method and
+    /// [`when_unanswered`](Self::when_unanswered), the last call counts.
     ///
     /// An attempt leaves no response if the process dies, if the handler panics, fails with an
     /// error or takes longer than [`max_run`](Self::max_run), if the response has
@@ -287,8 +289,8 @@ impl IdempotencyLayer {
     /// If the store does not confirm that an attempt begins, the attempt is refused with 503, and
     /// its record is removed. The record stays if this fails too, or if the store executes the
     /// start later: then the next request is refused, although the handler never ran.
-    pub fn remember_starts(mut self) -> Self {
-        self.config.on_unanswered = OnUnanswered::Refuse;
+    pub fn remember_starts(mut self, remember: bool) -> Self {
+        self.config.on_unanswered = if remember { OnUnanswered::Refuse } else { OnUnanswered::Run };
         self
     }
 
@@ -322,10 +324,10 @@ impl IdempotencyLayer {
     }
 
     /// Sends a refusal (500, `idempotency-not-stored`) instead of the response if the work was done
-    /// but the response could not be stored. By default the response is sent, with
-    /// `Idempotency-Stored: no`.
-    pub fn strict(mut self) -> Self {
-        self.config.is_strict = true;
+    /// but the response could not be stored, and `strict` is true. By default the response is sent,
+    /// with `Idempotency-Stored: no`.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.config.is_strict = strict;
         self
     }
 

@@ -69,7 +69,7 @@ pub(crate) async fn serve(
     let locks = Locks::builder().namespace("bank").connect(redis).await?;
     let replays = PostgresReplays::new(Arc::clone(&database));
     // A real service takes the scope from authentication.
-    let once = IdempotencyLayer::new(locks, replays, |_| Ok(Scope::new("bank"))).required();
+    let once = IdempotencyLayer::new(locks, replays, |_| Ok(Scope::new("bank"))).required(true);
     let app = Router::new()
         .route("/accounts/{account}/payments", post(pay).route_layer(once))
         .with_state(database);

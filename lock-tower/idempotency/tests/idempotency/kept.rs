@@ -72,16 +72,16 @@ async fn is_again(layer: &IdempotencyLayer, status: u16) -> [Option<bool>; 2] {
 async fn after_an_answer_that_leaves_it_open_the_handler_runs_again_and_is_told() {
     for status in [408, 500, 502, 504, 507, 599] {
         assert_eq!(is_again(&plain(), status).await, [Some(false), Some(true)], "{status}");
-        let remembers = plain().remember_starts();
+        let remembers = plain().remember_starts(true);
         assert_eq!(is_again(&remembers, status).await, [Some(false), None], "{status}");
     }
     // This status means that nothing was done, so the next attempt is again like a first attempt.
-    assert_eq!(is_again(&plain().remember_starts(), 503).await, [Some(false); 2]);
+    assert_eq!(is_again(&plain().remember_starts(true), 503).await, [Some(false); 2]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_function_decides_otherwise_what_an_answer_means() {
-    let all = |meaning| plain().remember_starts().meaning(move |_| meaning);
+    let all = |meaning| plain().remember_starts(true).meaning(move |_| meaning);
     assert_eq!(is_again(&all(Meaning::Done), 500).await, [Some(false), None]);
     assert_eq!(is_again(&all(Meaning::NothingDone), 200).await, [Some(false); 2]);
     let (service, _) = answering(&all(Meaning::Unknown), || Response::new(text("")));

@@ -83,7 +83,8 @@ async fn an_overtaken_handler_that_did_nothing_does_not_remove_the_answer_of_the
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_takes_too_long_is_stopped_and_leaves_no_answer() {
     let locks = Locks::in_memory();
-    let layer = layer(&locks, &Spy::default()).max_run(Duration::from_secs(3)).remember_starts();
+    let layer =
+        layer(&locks, &Spy::default()).max_run(Duration::from_secs(3)).remember_starts(true);
     let service = serve(&layer, async |_| {
         tokio::time::sleep(Duration::from_secs(60)).await;
         Response::new(text("late"))

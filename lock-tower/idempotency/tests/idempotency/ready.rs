@@ -39,7 +39,7 @@ async fn a_request_whose_service_does_not_become_ready_leaves_no_start() {
     let store = Spy::default();
     let layer = layer(&Locks::in_memory(), &store).max_run(Duration::from_secs(1));
     let slots = Arc::new(Semaphore::new(1));
-    let (service, seen) = limited(&layer.remember_starts(), &slots);
+    let (service, seen) = limited(&layer.remember_starts(true), &slots);
     let other = slots.acquire().await.unwrap();
     let refused = send(&service, payment("a1")).await;
     assert_eq!((refused.status, refused.code().as_str()), (503, "idempotency-not-ready"));

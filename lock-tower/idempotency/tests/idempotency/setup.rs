@@ -10,7 +10,7 @@ use crate::support::{Spy, by_user, counted, layer, payment, payment_of, send};
 
 #[tokio::test(start_paused = true)]
 async fn a_request_without_a_usable_key_is_refused() {
-    let layer = layer(&Locks::in_memory(), &Spy::default()).required();
+    let layer = layer(&Locks::in_memory(), &Spy::default()).required(true);
     let (service, runs) = counted(&layer);
     let mut missing = payment("a1");
     missing.headers_mut().remove("idempotency-key");

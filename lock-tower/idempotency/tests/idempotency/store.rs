@@ -59,7 +59,7 @@ async fn an_answer_that_could_not_be_stored_is_sent_and_says_so() {
     assert_eq!(sent.headers["idempotency-stored"], "no");
 
     let store = Spy::default();
-    let (strict, runs) = counted(&layer(&Locks::in_memory(), &store).strict());
+    let (strict, runs) = counted(&layer(&Locks::in_memory(), &store).strict(true));
     store.fail("finish", down());
     let refused = send(&strict, payment("a1")).await;
     assert_eq!((refused.status, refused.code().as_str()), (500, "idempotency-not-stored"));

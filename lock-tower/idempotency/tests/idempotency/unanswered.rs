@@ -45,7 +45,7 @@ async fn by_default_the_handler_runs_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_remembered_start_refuses_until_its_record_ends() {
-    let (got, runs, service) = after_a_death(IdempotencyLayer::remember_starts).await;
+    let (got, runs, service) = after_a_death(|layer| layer.remember_starts(true)).await;
     assert_eq!((got.status, got.code().as_str()), (409, "idempotency-outcome-unknown"));
     assert_eq!(runs, 0);
     tokio::time::sleep(Duration::from_secs(61)).await;
@@ -148,7 +148,7 @@ async fn an_attempt_that_did_nothing_does_not_hide_an_earlier_one_that_still_run
 #[tokio::test(start_paused = true)]
 async fn a_start_whose_reply_was_lost_is_no_earlier_attempt() {
     let store = Spy::default();
-    let (service, runs) = counted(&layer(&Locks::in_memory(), &store).remember_starts());
+    let (service, runs) = counted(&layer(&Locks::in_memory(), &store).remember_starts(true));
     store.lose_next_reply_to_start();
     let refused = send(&service, payment("a1")).await;
     assert_eq!((refused.status, refused.code().as_str()), (503, "idempotency-store-unavailable"));

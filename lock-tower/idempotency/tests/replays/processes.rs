@@ -91,7 +91,7 @@ async fn a_process_that_dies_or_is_paused_in_its_handler_is_followed_by_the_next
             true => signal::kill(process.child.id()),
             false => signal::stop(process.child.id()),
         }
-        let remembering = layer(&server.url()).await.remember_starts();
+        let remembering = layer(&server.url()).await.remember_starts(true);
         let never = service_fn(async |_: Asked| -> Result<Response<Full<Bytes>>, Infallible> {
             panic!("its outcome is unknown")
         });
