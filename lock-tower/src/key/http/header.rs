@@ -28,13 +28,15 @@ pub struct ByHeader {
 }
 
 impl ByHeader {
-    /// Creates an extractor for the header with this name. A request without the header is refused
-    /// (400).
+    /// Creates an extractor for the header with this name, in upper or lower case. A request
+    /// without the header is refused (400).
     ///
     /// # Panics
-    /// Panics if `name` has an upper case letter or is not a valid header name.
+    /// Panics if `name` is not a valid header name.
+    #[track_caller]
     pub fn new(name: &'static str) -> Self {
-        Self { name: HeaderName::from_static(name), is_optional: false }
+        let name = HeaderName::from_bytes(name.as_bytes()).expect("a valid header name");
+        Self { name, is_optional: false }
     }
 
     /// Lets requests without the header pass without a lock, instead of refusing them. A client
@@ -58,6 +60,19 @@ impl<B> ExtractKey<Request<B>> for ByHeader {
                 }
             },
             _ => Err(KeyError::new(format!("the header {} occurs more than once", self.name))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_header_has_no_case() {
+        let request = Request::builder().header("x-order-id", "7").body(()).expect("valid");
+        for name in ["x-order-id", "X-Order-Id", "X-ORDER-ID"] {
+            assert!(ByHeader::new(name).extract_key(&request).is_ok_and(|keys| keys.is_some()));
         }
     }
 }
