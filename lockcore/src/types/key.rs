@@ -64,7 +64,10 @@ impl LockKey {
         Ok(Self { encoded: LockName::from(name), foreign: true })
     }
 
-    /// Returns the name as the store knows it, but without the namespace: braces and percent signs
+    /// Returns the encoded name, for which [`new`](Self::new) would make another key: to give the
+    /// name on, use [`given`](Self::given).
+    ///
+    /// It is the name as the store knows it, but without the namespace: braces and percent signs
     /// are percent-encoded, unless the name is [foreign](Self::foreign).
     pub fn as_str(&self) -> &str {
         self.encoded.as_str()
