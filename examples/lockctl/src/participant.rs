@@ -26,12 +26,12 @@ impl Processes {
         locks: &Locks,
         participants: impl Iterator<Item = &'a Participant>,
     ) -> Self {
-        Self(locks.processes(participants.filter_map(|one| one.node.as_deref())).await)
+        Self(locks.processes(participants.filter_map(|one| one.node.as_ref())).await)
     }
 
     /// Returns `host:pid` for a holder or waiter; `None` if the node has not published it.
     pub(crate) fn get(&self, participant: &Participant) -> Option<&str> {
-        self.0.get(participant.node.as_deref()?).map(String::as_str)
+        self.0.get(participant.node.as_ref()?.as_str()).map(String::as_str)
     }
 
     pub(crate) fn who<'a>(&'a self, participant: &'a Participant) -> Who<'a> {

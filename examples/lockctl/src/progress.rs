@@ -97,7 +97,7 @@ impl Progress {
 
 impl<'a> Place<'a> {
     fn of(node: &str, key: &'a str, found: &'a LockInspection) -> Self {
-        let ours = |waiter: &Participant| waiter.node.as_deref() == Some(node);
+        let ours = |waiter: &Participant| waiter.node.as_ref().is_some_and(|of| of == node);
         Self {
             key,
             place: found.waiters.iter().position(ours).map(|ahead| ahead + 1),

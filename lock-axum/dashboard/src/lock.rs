@@ -145,10 +145,11 @@ impl LockView {
         let lock = board.locks.name_of(name.as_str())?;
         let found: LockInspection = board.locks.inspect_part(name.as_str(), from, most).await?;
         let shown = found.holders.iter().chain(&found.waiters);
-        let nodes = shown.filter_map(|participant| participant.node.as_deref());
+        let nodes = shown.filter_map(|participant| participant.node.as_ref());
         let processes = board.locks.processes(nodes).await;
         let member = |participant: Participant| {
-            let process = participant.node.as_ref().and_then(|node| processes.get(node).cloned());
+            let node = participant.node.as_ref();
+            let process = node.and_then(|node| processes.get(node.as_str()).cloned());
             Member { process, ..Member::from(participant) }
         };
         let turn = board.queues.note(&name, from, &found.waiters);
@@ -300,7 +301,7 @@ impl From<Participant> for Member {
             primaries: participant.primaries.map(|at| [at.held, at.all]),
             member: participant.member,
             label: participant.label,
-            node: participant.node,
+            node: participant.node.map(|node| node.to_string()),
         }
     }
 }

@@ -140,6 +140,26 @@ impl NodeId {
     }
 }
 
+impl AsRef<str> for NodeId {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq<str> for NodeId {
+    fn eq(&self, text: &str) -> bool {
+        &*self.0 == text
+    }
+}
+
+impl PartialEq<&str> for NodeId {
+    fn eq(&self, text: &&str) -> bool {
+        self == *text
+    }
+}
+
+// Hidden, because lockcore exports the type: its users make no ids.
+#[doc(hidden)]
 impl From<&str> for NodeId {
     fn from(text: &str) -> Self {
         Self(Arc::from(text))
@@ -147,6 +167,7 @@ impl From<&str> for NodeId {
 }
 
 /// Encodes 128 bits as 22 characters of URL-safe base64.
+#[doc(hidden)] // as above
 impl From<u128> for NodeId {
     fn from(mut bits: u128) -> Self {
         const ALPHABET: &[u8; 64] =

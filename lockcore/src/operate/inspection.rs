@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::{Demand, FencingToken, Inspection, Label, Member, Party};
+use proto::{Demand, FencingToken, Inspection, Label, Member, NodeId, Party};
 
 /// The holders and waiters of a name; made by [`Locks::inspect`](crate::Locks::inspect).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Participant {
     pub label: Option<String>,
     /// The id of the `Locks` that holds or waits, as returned by
     /// [`Locks::node`](crate::Locks::node); `None` for other programs.
-    pub node: Option<String>,
+    pub node: Option<NodeId>,
     /// What is held or waited for: the lock, a read or permits. A downgraded lock is a read.
     pub demand: Demand,
     /// The time since the acquisition began, even if the request lost its queue position since.
@@ -97,7 +97,7 @@ impl LockInspection {
     /// primaries in the quorum, and `most` the number of holders that each was asked for. Returns
     /// `None` if no primary responded.
     pub(crate) fn of_quorum(each: Vec<Self>, all: usize, most: usize) -> Option<Self> {
-        let of = |process: &Option<String>, found: &Self| {
+        let of = |process: &Option<NodeId>, found: &Self| {
             found.holders.iter().any(|holder| holder.node == *process)
         };
         let mut joined = each.first()?.clone();
@@ -135,7 +135,7 @@ impl Participant {
         Self {
             member: party.to_string(),
             label: ours.map(|member| Label::unescape(member.label())),
-            node: ours.map(|member| member.node().to_owned()),
+            node: ours.map(|member| NodeId::from(member.node())),
             // A downgraded hold keeps its text in the store, which still names a lock: only the
             // weight differs.
             demand: match demand {
@@ -160,7 +160,7 @@ mod tests {
         let holder = Participant {
             member: node.to_owned(),
             label: None,
-            node: Some(node.to_owned()),
+            node: Some(NodeId::from(node)),
             demand: Demand::READ,
             age: None,
             lease_left: Duration::from_secs(10),

@@ -68,7 +68,7 @@ impl Locks {
     /// # async fn example() -> Result<(), lockcore::LockError> {
     /// # let locks = lockcore::Locks::in_memory();
     /// let found = locks.inspect("order:42").await?;
-    /// let nodes = found.holders.iter().filter_map(|holder| holder.node.as_deref());
+    /// let nodes = found.holders.iter().filter_map(|holder| holder.node.as_ref());
     /// for (node, process) in locks.processes(nodes).await {
     ///     println!("{node} is {process}");
     /// }

@@ -31,12 +31,12 @@ async fn an_inspection_shows_holder_and_waiters_in_order_with_their_labels(backe
         let seen = locks.inspect("key").await.expect("an inspection");
         let holder = &seen.holders[0];
         assert_eq!(holder.label.as_deref(), Some("one"));
-        assert_eq!(holder.node.as_deref(), Some(one.node().as_str()));
+        assert_eq!(holder.node.as_ref(), Some(one.node()));
         assert_eq!(seen.token, None, "that of a lock stands nowhere");
         assert!(holder.lease_left > LONG - ms(60_000) && holder.lease_left <= LONG);
         let labels: Vec<_> = seen.waiters.iter().map(|waiter| waiter.label.as_deref()).collect();
         assert_eq!(labels, [Some("two"), Some("a label: of its own")]);
-        assert_eq!(seen.waiters[0].node.as_deref(), Some(two.node().as_str()));
+        assert_eq!(seen.waiters[0].node.as_ref(), Some(two.node()));
         assert_ne!(seen.waiters[1].member, holder.member);
     }
     guard.release().await.expect("held until now");

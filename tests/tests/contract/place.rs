@@ -36,7 +36,7 @@ async fn a_waiter_whose_position_was_lost_goes_on_at_the_tail_under_a_new_number
     drop_from_queue(&mut redis, &lost).await;
     until_waiting(2, &a, "key").await; // its touch finds the member missing
     let seen = a.inspect("key").await.expect("an inspection").waiters;
-    assert_eq!(seen[1].node.as_deref(), Some(b.node().as_str()));
+    assert_eq!(seen[1].node.as_ref(), Some(b.node()));
     assert_ne!(seen[1].member, lost, "a retired number is never used again");
     assert_eq!(b.status().positions_lost, 1);
 

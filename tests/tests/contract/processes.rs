@@ -20,7 +20,8 @@ async fn nodes_that_hold_and_wait_are_found_by_host_and_pid(backend: &Backend) {
     let waiting = wait_as(1, &two, "key").await;
     let seen = idle.inspect("key").await.expect("an inspection");
     let participants = seen.holders.iter().chain(&seen.waiters);
-    let mut nodes: Vec<_> = participants.filter_map(|who| who.node.clone()).collect();
+    let mut nodes: Vec<_> =
+        participants.filter_map(|who| who.node.as_ref().map(ToString::to_string)).collect();
     nodes.extend([idle.node().to_string(), "another program's".to_owned()]);
     if matches!(backend, Backend::Memory(_) | Backend::MemoryQuorum(_)) {
         assert!(idle.processes(&nodes).await.is_empty(), "all are of this process");

@@ -394,7 +394,7 @@ async fn an_inspection_tells_who_holds_and_waits_for_what(backend: &Backend) {
     let [holder] = &found.holders[..] else { panic!("{found:?}") };
     assert_eq!(holder.demand, Demand::READ);
     assert_eq!(holder.label.as_deref(), Some("reader: 1"));
-    assert_eq!(holder.node.as_deref(), Some(a.node().as_str()));
+    assert_eq!(holder.node.as_ref(), Some(a.node()));
     assert!(holder.lease_left > ms(1_000));
     assert_eq!(found.token, Some(read.fencing_token()));
     let demands: Vec<Demand> = found.waiters.iter().map(|waiter| waiter.demand).collect();

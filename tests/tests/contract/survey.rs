@@ -78,7 +78,7 @@ async fn a_survey_shows_how_each_lock_is_held_and_its_next_waiter(backend: &Back
     let at = |key: &str| &found[&backend.named(key)].inspection;
     let holder = &at("alone").holders[0];
     assert_eq!(holder.label.as_deref(), Some("100% sure: a\nb"));
-    assert_eq!(holder.node.as_deref(), Some(a.node().as_str()));
+    assert_eq!(holder.node.as_ref(), Some(a.node()));
     assert_eq!((holder.demand, at("alone").holding), (Demand::EXCLUSIVE, 1));
     assert!(holder.age.is_some() && holder.lease_left > ms(100_000));
     assert_eq!((at("alone").waiters.len(), at("alone").waiting), (1, 2));

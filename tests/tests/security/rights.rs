@@ -90,8 +90,7 @@ async fn the_key_of_a_node_needs_a_right_of_its_own_and_no_request_needs_it() {
     let guard = soon(locks.lock("k")).await.expect("free");
     // Longer than the first second of a hold, after which the node writes its key.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    let nodes = [locks.node().to_string()];
-    assert!(soon(locks.processes(&nodes)).await.is_empty());
+    assert!(soon(locks.processes([locks.node()])).await.is_empty());
     soon(guard.release()).await.expect("held");
     nothing_was_denied(&server, &mut redis).await;
 
@@ -103,14 +102,13 @@ async fn the_key_of_a_node_needs_a_right_of_its_own_and_no_request_needs_it() {
     redis.ask::<()>(&allow(&["~lock:node:*"])).await;
     let locks = connect(&url).await;
     let guard = soon(locks.lock("k")).await.expect("free");
-    let nodes = [locks.node().to_string()];
-    eventually("it is told", SOON, async || locks.processes(&nodes).await.len() == 1).await;
+    eventually("it is told", SOON, async || locks.processes([locks.node()]).await.len() == 1).await;
 
     // Taken away: it is tried once more, and all requests go on.
     redis.ask::<()>(&set_user("locks", |_| false)).await;
     redis.ask::<()>(cmd("ACL").arg("LOG").arg("RESET")).await;
     for _ in 0..3 {
-        assert!(soon(locks.processes(&nodes)).await.is_empty());
+        assert!(soon(locks.processes([locks.node()])).await.is_empty());
     }
     soon(guard.release()).await.expect("held");
     drop(soon(locks.lock("k")).await.expect("free"));
