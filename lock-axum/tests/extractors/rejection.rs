@@ -289,7 +289,7 @@ impl Error for NoSession {
 #[test]
 fn an_error_chain_of_a_rejection_says_each_thing_once() {
     let texts = |error: &dyn Error| -> Vec<String> {
-        std::iter::successors(Some(error), |error| error.source())
+        std::iter::successors(Some(error), |&error| error.source())
             .map(ToString::to_string)
             .collect()
     };

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::foreign;
+use crate::foreign;
 
 /// Maximum number of warnings of a kind that are logged in a period.
 const LOGGED: u64 = 16;

@@ -492,7 +492,7 @@ mod tests {
         let steps = hold.shared.take();
         hold.shared.until_lost().await;
         assert!(!token.is_cancelled());
-        assert!(!hold.shared.lost.is_cancelled());
+        assert!(!hold.shared.lost.token().is_cancelled());
         drop(steps);
     }
 }
