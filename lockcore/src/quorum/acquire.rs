@@ -255,8 +255,8 @@ impl QuorumAcquireState {
 
     async fn run(mut self) -> QuorumAcquireResult {
         let primaries = Arc::clone(&self.context.primaries);
-        let _waits = Arc::clone(&primaries.waiting);
         let _slot = self.take_slot().await?;
+        let _waits = Arc::clone(&primaries.waiting);
         let (mut hop, mut rounds) = (HOP, 0);
         loop {
             self.reach_enough().await?;
@@ -266,6 +266,12 @@ impl QuorumAcquireState {
                 return Ok(None);
             }
             let round = Instant::now();
+            if self.lowest_held().is_some()
+                && let Some(refused) = &mut self.refused
+            {
+                // A wait in the queue is no part of the refusals before it.
+                *refused += round - begun;
+            }
             if let Some(hold) = self.run_round(hop).await? {
                 return Ok(Some(hold));
             }
@@ -359,6 +365,9 @@ impl QuorumAcquireState {
                     // A full queue there does not end a wait that has a position elsewhere.
                     let is_last = !self.is_queued();
                     self.pass(at, failure, is_last)?;
+                    if self.is_refused() {
+                        return Ok(true);
+                    }
                 }
                 Event::Changed => {
                     self.drop_stale();
@@ -662,7 +671,9 @@ impl QuorumAcquireState {
             let accepts = self.held[at].is_some() || place.is_some_and(|at| at.ahead().is_some());
             // An attempt that is under way may end an earlier refusal.
             let is_new = place.is_some_and(|place| place.attempt.failure().is_none());
-            let refuses = self.last_responses[at].as_ref().is_some_and(LastResponse::is_refusal);
+            // While a connection is down, the view decides whether the primary counts.
+            let refuses = primaries.members[at].is_connected()
+                && self.last_responses[at].as_ref().is_some_and(LastResponse::is_refusal);
             accepting += usize::from(accepts);
             usable += usize::from(accepts || is_new || !refuses);
         }
@@ -718,6 +729,7 @@ impl QuorumAcquireState {
     /// error if the time limit is over, or if so many primaries refuse for good that the others are
     /// too few. Memory that is full counts as such a refusal, as on a single server.
     fn end_round(&mut self) -> Result<(), LockError> {
+        self.note_answers();
         let is_for_good = |error: &LockError| {
             error.kind() == LockErrorKind::OutOfMemory
                 || !error.is_retryable() && !error.is_outage()
@@ -808,19 +820,19 @@ impl QuorumAcquireState {
 
     /// Confirms the holds for which `is_asked` returns true: renews each, and draws another number
     /// from the primary's token counter. Returns the index of each of these primaries, with the
-    /// number drawn, or with `None` if the hold could not be confirmed before the acquisition has
-    /// to end.
+    /// number drawn, or with the error if the hold could not be confirmed before the acquisition
+    /// has to end.
     async fn confirm(
         &self,
         is_asked: impl Fn(&Step) -> bool,
-    ) -> Vec<(usize, Option<FencingToken>)> {
+    ) -> Vec<(usize, Result<FencingToken, LockError>)> {
         let held = self.held.iter().enumerate().filter_map(|(at, step)| Some((at, step.as_ref()?)));
         let asked = held.filter(|(_, step)| is_asked(step));
         let confirmations = asked.map(async |(at, step)| {
             let drawn = tokio::select! {
                 biased;
-                drawn = step.guard.confirm() => drawn.ok(),
-                () = until(self.end) => None,
+                drawn = step.guard.confirm() => drawn,
+                () = until(self.end) => Err(LockError::with_detail(LockErrorKind::Timeout, SLOW)),
             };
             (at, drawn)
         });
@@ -829,15 +841,20 @@ impl QuorumAcquireState {
 
     /// Records the results of [`confirm`](Self::confirm): stores the numbers drawn, and releases
     /// the holds that could not be confirmed.
-    fn note(&mut self, drawn: Vec<(usize, Option<FencingToken>)>) {
+    fn note(&mut self, drawn: Vec<(usize, Result<FencingToken, LockError>)>) {
         for (at, drawn) in drawn {
-            match (drawn, &mut self.held[at]) {
-                (Some(drawn), Some(step)) => step.drawn = drawn,
-                (_, step) => {
-                    drop(step.take());
-                    // The grant no longer shows that the primary responds.
-                    let slow = LockError::with_detail(LockErrorKind::Timeout, SLOW);
-                    self.last_responses[at] = Some(LastResponse::Failed(slow));
+            match drawn {
+                Ok(drawn) => {
+                    if let Some(step) = &mut self.held[at] {
+                        step.drawn = drawn;
+                    }
+                }
+                Err(error) => {
+                    drop(self.held[at].take());
+                    // The grant no longer shows that the primary responds. A hold that was lost
+                    // meanwhile shows nothing either.
+                    let is_lost = error.kind() == LockErrorKind::Lost;
+                    self.last_responses[at] = (!is_lost).then(|| LastResponse::Failed(error));
                 }
             }
         }

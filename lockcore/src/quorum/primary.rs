@@ -118,6 +118,11 @@ impl Primary {
         self.shared.node.get()
     }
 
+    /// Returns true if both connections are up.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.node().is_some_and(|node| Links::of(&*node.store).is_up())
+    }
+
     /// Returns the error with which the primary refuses requests of this quorum; `None` if it does
     /// not refuse them, or is merely unavailable.
     pub(crate) fn refusal(&self) -> Option<LockError> {

@@ -230,6 +230,53 @@ async fn an_acquisition_that_a_majority_refuses_stops_nobody_and_is_served_once_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refusal_by_all_primaries_ends_a_wait_once_a_majority_has_refused() {
+    let (network, process) = refused_by_a_majority(LockErrorKind::ReadOnly);
+    network.refuse(process, 0, Some(LockErrorKind::ReadOnly));
+    let began = Instant::now();
+    let request = network.locks(process).key("k").lease(MAX_LEASE).store_wait(ms(1_000));
+    let error = soon(request.lock()).await.expect_err("all refuse");
+    assert_eq!(error.kind(), LockErrorKind::ReadOnly, "{error}");
+    // The first two primaries refuse one after the other.
+    let waited = began.elapsed();
+    assert!((ms(2_000)..ms(2_500)).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_in_a_queue_between_two_refusals_counts_for_neither() {
+    let (network, process) = refused_by_a_majority(LockErrorKind::ReadOnly);
+    let request = network.locks(process).key("k").lease(MAX_LEASE).store_wait(ms(2_000));
+    let waiting = tokio::spawn(request.lock());
+    sleep(ms(300)).await;
+    // In the pause after the first round.
+    let stranger = Locks::builder().on_memory(&network.primaries[0]).expect("options");
+    let busy = soon(stranger.lock("k")).await.expect("the first primary is released");
+    (1..3).for_each(|primary| network.refuse(process, primary, None));
+    sleep(ms(60_000)).await;
+    (1..3).for_each(|primary| network.refuse(process, primary, Some(LockErrorKind::ReadOnly)));
+    busy.release().await.expect("held");
+    sleep(ms(1_000)).await;
+    (1..3).for_each(|primary| network.refuse(process, primary, None));
+    let served = soon(waiting).await.expect("no panic");
+    served.expect("the second refusal was short").release().await.expect("held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn links_that_break_for_less_than_a_second_cost_no_queue_position() {
+    let mut network = Network::new(3, 38);
+    let process = network.start();
+    let waiting = tokio::spawn(network.locks(process).key("k").lease(MAX_LEASE).lock());
+    (1..3).for_each(|primary| network.cut(process, primary, true));
+    for _ in 0..8 {
+        sleep(ms(100)).await;
+        assert_eq!(held_at(&network).await, [0]);
+    }
+    (1..3).for_each(|primary| network.mend(process, primary));
+    let served = timeout(ms(1_000), waiting).await.expect("in time").expect("no panic");
+    served.expect("all are reachable").release().await.expect("held");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_primary_that_falls_silent_after_its_grant_does_not_make_a_free_lock_busy() {
     let mut network = Network::new(3, 36);
     let process = network.start();
@@ -839,7 +886,7 @@ async fn an_inspection_tells_at_how_many_primaries_the_process_of_a_holder_holds
         let found = network.locks(other).inspect("k").await.expect("an inspection");
         assert_eq!((found.holding, found.token), (1, None));
         let [holder] = &found.holders[..] else { panic!("one process holds: {found:?}") };
-        assert_eq!(holder.node.as_deref(), Some(network.locks(one).node().as_str()));
+        assert_eq!(holder.node.as_ref(), Some(network.locks(one).node()));
         let primaries = holder.primaries.expect("a quorum");
         (primaries.held, primaries.all)
     };

@@ -56,3 +56,17 @@ async fn no_primary_is_to_keep_only_the_newest_waiter() {
     let state = begun(&locks, Mode::Try, options);
     assert_eq!(state.context.at_a_primary().options.when_busy, WhenBusy::Wait);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_ends_with_the_queue_position_that_follows_it() {
+    let locks = Locks::builder().in_memory_quorum(3).expect("3 stores");
+    let strangers = locks.lock("k").await.expect("free");
+    let mut state = begun(&locks, Mode::Wait, Terms::default());
+    let full = || LastResponse::Failed(LockError::new(LockErrorKind::OutOfMemory));
+    (0..2).for_each(|at| state.last_responses[at] = Some(full()));
+    assert!(state.end_round().is_err(), "two of three refuse for good");
+    state.join(1, false);
+    assert!(state.wait(None, Some(Instant::now() + HOP)).await.expect("queued").is_none());
+    state.end_round().expect("only one refuses");
+    drop(strangers);
+}
