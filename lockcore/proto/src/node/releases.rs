@@ -162,7 +162,8 @@ impl<P: Mirror> Core<P> {
                 entry.state = State::Over;
                 entry.leaves_again
             });
-            if error.is_transient() {
+            let has_waiters = self.table.lines().contains_key(lock);
+            if error.is_transient() && (has_waiters || !self.commands.is_up()) {
                 let (lock, member) = (lock.clone(), member.clone());
                 let is_for_all = false;
                 self.leave_later(RecentRelease { number, heard: now, is_for_all, lock, member });

@@ -146,16 +146,48 @@ fn a_second_outage_lets_a_given_up_waiter_leave_once_more_and_counts_it_no_secon
     let mut core = core();
     let away = StoreError::ambiguous("away");
     let (member, mut now) = given_up(&mut core, "a", &away);
-    core.event(now).linked(Link::Up, Link::Up);
-    let end = now + 2 * LEASE;
-    while now < end {
-        for request in ticked(&mut core, now) {
-            assert_eq!(leaving(std::slice::from_ref(&request)), std::slice::from_ref(&member));
-            core.event(now).unanswered(&request, &away);
+    for _ in 0..2 {
+        core.event(now).linked(Link::Up, Link::Up);
+        let again = ticked(&mut core, now);
+        assert_eq!(leaving(&again), std::slice::from_ref(&member));
+        core.event(now).linked(Link::down("away"), Link::down("away"));
+        core.event(now).unanswered(&again[0], &away);
+        while core.counts().given_back > 0 {
+            now = core.next().expect("it is repeated").max(now);
+            for request in ticked(&mut core, now) {
+                core.event(now).unanswered(&request, &away);
+            }
         }
-        now = core.next().expect("it is repeated").max(now);
     }
     assert_eq!(core.counts().failed, 1);
+}
+
+// While a server refuses writes, the connection is up. A leave that is repeated for ever would keep
+// the node, and a shutdown, from its end.
+#[test]
+fn a_leave_is_repeated_at_a_server_that_refuses_writes_only_for_other_waiters_of_the_lock() {
+    let refuses_writes = StoreError::refused(LockErrorKind::ReadOnly, "MISCONF");
+    for others in [0, 1] {
+        let mut core = core();
+        let (attempt, member) = queued(&mut core, at(0), "a");
+        for _ in 0..others {
+            queued(&mut core, at(0), "a");
+        }
+        core.event(at(1)).cancel(attempt);
+        let (mut now, mut leaves) = (at(1), 0);
+        while now < at(1) + 4 * LEASE {
+            for request in ticked(&mut core, now) {
+                if matches!(request.command, Command::Leave { .. }) {
+                    assert_eq!(leaving(std::slice::from_ref(&request)), [member.clone()]);
+                    leaves += 1;
+                }
+                core.event(now).unanswered(&request, &refuses_writes);
+            }
+            let Some(next) = core.next() else { break };
+            now = next.max(now);
+        }
+        assert_eq!(core.counts().given_back, others, "after {leaves} leaves");
+    }
 }
 
 // The key belongs to another program, for example, so it would be refused forever.
