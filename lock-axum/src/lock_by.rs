@@ -115,7 +115,8 @@ pub trait KeyFn<T, S>: Clone + Send + Sync + 'static {
 }
 
 mod sealed {
-    /// An argument that only this crate can name, so that no other crate implements a trait with it.
+    /// An argument that only this crate can name, so that no other crate implements a trait with
+    /// it.
     #[derive(Debug)]
     pub struct Sealed;
 }

@@ -137,15 +137,15 @@
 //!
 //! # What happens to a request
 //!
-//! **The request waits** in a queue on the store, [at most 10 s](HttpLockLayer::wait) by default, unless the
-//! `Locks` sets a wait.
-//! If the client disconnects, the request leaves the queue at once. Meanwhile the layer reads the
-//! request body. On HTTP/1 it reads up to 64 KiB, because a server cannot detect a disconnect while
-//! body bytes are unread. With a larger body the request waits even after a disconnect, and the
-//! rest of the body is read while the lock is held. So read large uploads first, in an outer layer.
-//! On HTTP/2 the layer reads the body [up to 4 MiB](HttpLockLayer::read_ahead), because unread
-//! bodies block the other requests on the connection. A request with a larger body is refused. A
-//! client that sends `Expect: 100-continue` receives `100 Continue` when the wait begins.
+//! **The request waits** in a queue on the store, [at most 10 s](HttpLockLayer::wait) by default,
+//! unless the `Locks` sets a wait. If the client disconnects, the request leaves the queue at once.
+//! Meanwhile the layer reads the request body. On HTTP/1 it reads up to 64 KiB, because a server
+//! cannot detect a disconnect while body bytes are unread. With a larger body the request waits
+//! even after a disconnect, and the rest of the body is read while the lock is held. So read large
+//! uploads first, in an outer layer. On HTTP/2 the layer reads the body [up to 4
+//! MiB](HttpLockLayer::read_ahead), because unread bodies block the other requests on the
+//! connection. A request with a larger body is refused. A client that sends `Expect: 100-continue`
+//! receives `100 Continue` when the wait begins.
 //!
 //! **The request acquires the lock.** Then the layer waits until the inner service is ready, and
 //! calls it. So an error from the inner service's `poll_ready` is returned by the response future.
@@ -172,14 +172,13 @@
 //! - **Nested locks on different keys can deadlock**, until a wait times out. Acquire several keys
 //!   at once with a tuple of extractors: then the keys are locked in sorted order. A second lock on
 //!   the same key in one request shares the first lock, even if the request waits for both at the
-//!   same time. There are two exceptions: the first is a guard from [`RequestLocks::guards`], or the
-//!   second layer is a [`LockLayer`] that cannot read the first handle
+//!   same time. There are two exceptions: the first is a guard from [`RequestLocks::guards`], or
+//!   the second layer is a [`LockLayer`] that cannot read the first handle
 //!   ([`CarryHandle::outer`](lock::CarryHandle::outer)). Then the second waits for the first until
-//!   the wait times out. A lock that the handler acquires from a `Locks` also waits for
-//!   the request's own lock, without a limit unless one is set: use [`LockHandle::reenter`]
-//!   instead. A second demand that the first lock does not cover, such as exclusive after read, is
-//!   [refused at once](Clash), because the request would wait for itself, or for a request that
-//!   waits for it.
+//!   the wait times out. A lock that the handler acquires from a `Locks` also waits for the
+//!   request's own lock, without a limit unless one is set: use [`LockHandle::reenter`] instead. A
+//!   second demand that the first lock does not cover, such as exclusive after read, is [refused at
+//!   once](Clash), because the request would wait for itself, or for a request that waits for it.
 //! - **HTTP/2 and gRPC** multiplex: a waiting request occupies a stream, not a connection. A server
 //!   usually allows a client 200 streams, and a proxy or a gRPC client has one or a few connections
 //!   for all requests. If waiters took all streams, no other request on the connection would be

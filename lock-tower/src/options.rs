@@ -6,8 +6,8 @@ use std::time::Duration;
 pub(crate) use lockcore::Wait;
 use lockcore::{LockOptions, LockRequest};
 
-/// The maximum time that a request waits for its locks if neither an option nor the `Locks` sets the
-/// wait. Not unlimited, because a client waits for the response.
+/// The maximum time that a request waits for its locks if neither an option nor the `Locks` sets
+/// the wait. Not unlimited, because a client waits for the response.
 const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
 /// Returns the maximum wait of `request`, or [`DEFAULT_WAIT`] if unset.

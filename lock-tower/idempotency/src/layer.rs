@@ -277,9 +277,9 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets what happens to a request if an earlier attempt with its key began and left no response.
-    /// If `remember` is true, the request is refused (409, `idempotency-outcome-unknown`) until the
-    /// record expires. By default the handler runs again. Of this method and
+    /// Sets what happens to a request if an earlier attempt with its key began and left no
+    /// response. If `remember` is true, the request is refused (409, `idempotency-outcome-unknown`)
+    /// until the record expires. By default the handler runs again. Of this method and
     /// [`when_unanswered`](Self::when_unanswered), the last call counts.
     ///
     /// An attempt leaves no response if the process dies, if the handler panics, fails with an

@@ -5,8 +5,8 @@ use std::fmt;
 /// A number that tells holds of a lock apart: each grant of a lock has a higher token than all
 /// grants before it, except in the cases listed in the guide
 /// [fencing](https://docs.rs/lockcore/latest/lockcore/guide/fencing/). Reads share a token as long
-/// as no lock comes between them. Permits have no token ([`NONE`](Self::NONE), the number 0, which a
-/// resource that checks tokens refuses), nor do reads on a quorum.
+/// as no lock comes between them. Permits have no token ([`NONE`](Self::NONE), the number 0, which
+/// a resource that checks tokens refuses), nor do reads on a quorum.
 ///
 /// A lease can end while the holder sleeps, so no lock can keep a stale holder from writing. The
 /// resource can: it stores the highest token seen and refuses lower tokens. A holder raises the

@@ -235,13 +235,13 @@ impl LockGuard {
     /// until the lease expires. Use it to keep an action from being repeated too soon, and for work
     /// that outlives this process. Other guards on the same hold are lost.
     ///
-    /// Returns the [`deadline`](Self::deadline), until which the lock stays held for certain, unless
-    /// the hold [is lost](Self::is_lost), or the lock is force-released later. While renewals
-    /// succeed, nearly two thirds of the lease or more are left. Less may be left with a [fixed
-    /// lease](crate::LockOptions::fixed_lease), because it is not renewed, and near the end of a
-    /// [`max_hold`](crate::LockOptions::max_hold). A lock granted after a wait has only a shorter
-    /// lease, the [claim](crate::guide::leases), until the first renewal, soon after the grant.
-    /// Where the time matters, check the deadline first.
+    /// Returns the [`deadline`](Self::deadline), until which the lock stays held for certain,
+    /// unless the hold [is lost](Self::is_lost), or the lock is force-released later. While
+    /// renewals succeed, nearly two thirds of the lease or more are left. Less may be left with a
+    /// [fixed lease](crate::LockOptions::fixed_lease), because it is not renewed, and near the end
+    /// of a [`max_hold`](crate::LockOptions::max_hold). A lock granted after a wait has only a
+    /// shorter lease, the [claim](crate::guide::leases), until the first renewal, soon after the
+    /// grant. Where the time matters, check the deadline first.
     pub fn leak(self) -> Instant {
         let deadline = self.deadline();
         self.0.leak();

@@ -367,8 +367,8 @@ impl Locks {
     }
 
     /// Sorts values by the names of their locks in the store, and returns each with this name, or
-    /// with the key itself if this `Locks` refuses the key: acquiring then returns the error. Values
-    /// of the same lock keep their order.
+    /// with the key itself if this `Locks` refuses the key: acquiring then returns the error.
+    /// Values of the same lock keep their order.
     ///
     /// Everything that acquires several locks acquires them in this order, so that no two wait for
     /// each other. The order of the keys differs: processes with different namespaces may share

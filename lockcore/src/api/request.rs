@@ -82,8 +82,8 @@ impl LockRequest {
         self
     }
 
-    /// Returns the longest wait of this request, or `None` if neither the request nor the `Locks` sets
-    /// a wait. For lock-tower.
+    /// Returns the longest wait of this request, or `None` if neither the request nor the `Locks`
+    /// sets a wait. For lock-tower.
     #[doc(hidden)]
     pub fn get_wait(&self) -> Option<Wait> {
         self.options.get_wait()

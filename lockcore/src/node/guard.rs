@@ -109,7 +109,8 @@ impl NodeGuard {
         hold.shared.is_lost(hold.node.clock.refreshed_now())
     }
 
-    /// Returns the cancellation tokens that are cancelled once the node knows that the hold is lost.
+    /// Returns the cancellation tokens that are cancelled once the node knows that the hold is
+    /// lost.
     pub(crate) fn loss(&self) -> &Loss {
         self.hold().shared.loss()
     }

@@ -146,8 +146,8 @@ impl Cell {
         &self.loss
     }
 
-    /// Marks the hold as lost, and cancels the tokens that guards watch. This runs code from outside
-    /// this crate, so no mutex may be locked during this call.
+    /// Marks the hold as lost, and cancels the tokens that guards watch. This runs code from
+    /// outside this crate, so no mutex may be locked during this call.
     pub(crate) fn notify_lost(&self) {
         self.is_lost.store(true, Ordering::Release);
         self.loss.cancel();

@@ -20,9 +20,9 @@ pub struct Status {
     /// The number of acquisitions in progress, from the first poll until the lock is granted or the
     /// acquisition fails.
     pub waiting: usize,
-    /// The number of holds that have a guard and are not lost. On a quorum, a lost hold counts until
-    /// its remaining primaries are released, at most 0.1 s later. The gauge `lockcore_holding`
-    /// counts a lost hold until the last guard is dropped.
+    /// The number of holds that have a guard and are not lost. On a quorum, a lost hold counts
+    /// until its remaining primaries are released, at most 0.1 s later. The gauge
+    /// `lockcore_holding` counts a lost hold until the last guard is dropped.
     pub holding: usize,
     /// The number of ended holds and cancelled waits that the server has not yet confirmed; on a
     /// quorum, over all primaries.

@@ -854,7 +854,7 @@ impl QuorumAcquireState {
                     // The grant no longer shows that the primary responds. A hold that was lost
                     // meanwhile shows nothing either.
                     let is_lost = error.kind() == LockErrorKind::Lost;
-                    self.last_responses[at] = (!is_lost).then(|| LastResponse::Failed(error));
+                    self.last_responses[at] = (!is_lost).then_some(LastResponse::Failed(error));
                 }
             }
         }

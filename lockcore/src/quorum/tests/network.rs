@@ -191,8 +191,8 @@ struct WireState {
     server: u64,
     is_cut: bool,
     is_dead: bool,
-    /// If set, the primary refuses acquires with this kind of error. The value is the number refused
-    /// so far.
+    /// If set, the primary refuses acquires with this kind of error. The value is the number
+    /// refused so far.
     refused: Option<(LockErrorKind, usize)>,
     dice: Dice,
     /// By how much each request, reply and message takes longer.

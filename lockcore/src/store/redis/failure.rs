@@ -74,8 +74,8 @@ fn read_text(said: &str) -> RedisError {
 }
 
 /// Returns true if the refusal of a command in a script, as text, depends on the state of the
-/// server or on the data: full memory, too few replicas, a Cluster that is down, or a key of another
-/// program. The server may run the same command later, or on another key.
+/// server or on the data: full memory, too few replicas, a Cluster that is down, or a key of
+/// another program. The server may run the same command later, or on another key.
 pub(crate) fn is_of_state(said: &str) -> bool {
     // These errors have no code.
     let of_state = ["cluster is down", "not an integer", "would overflow"];
