@@ -297,8 +297,9 @@ impl IdempotencyLayer {
     /// Calls `decides`, under the lock, for a request if an earlier attempt with its key began and
     /// left no response. The function can ask the payment provider whether it knows the key. The
     /// returned [`Decision`](crate::Decision) is to run the handler, to refuse the request, or to
-    /// send a given response. A future that has not decided within [`max_run`](Self::max_run) is
-    /// dropped, and the request is refused.
+    /// send a given response. The request waits for the inner service to become ready only if the
+    /// handler runs. A future that has not decided within [`max_run`](Self::max_run) is dropped,
+    /// and the request is refused.
     ///
     /// ```
     /// # fn example(layer: lock_idempotency::IdempotencyLayer) -> lock_idempotency::IdempotencyLayer {

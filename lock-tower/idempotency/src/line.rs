@@ -40,7 +40,7 @@ pub(crate) async fn wait_in_line<S, B, R>(
     request: Request<lock_tower::http::RequestBody<String>>,
 ) -> Result<Response<AnswerBody<R>>, S::Error>
 where
-    S: Service<Request<ReadBody<B>>, Response = Response<R>> + Send + 'static,
+    S: Service<Request<ReadBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send,
     B: Body<Error: Into<BoxError>> + Send + 'static,

@@ -20,7 +20,8 @@ pub(crate) enum End {
     /// The handler ran, and the response could not be stored, because the store failed or had lost
     /// the record.
     NotStored,
-    /// The handler ran, and the response means that nothing was done.
+    /// Nothing was done: the response of the handler means this, or the handler did not run because
+    /// the inner service failed before.
     NothingDone,
     /// The handler ran, and the response leaves open whether anything was done.
     Unknown,

@@ -21,6 +21,7 @@ use crate::later::later;
 use crate::meaning::Meaning;
 use crate::observe::{self, End};
 use crate::read::WholeBody;
+use crate::record::Record;
 use crate::record::answer::Answer;
 use crate::record::key::RecordKey;
 use crate::record::outcome::Outcome;
@@ -51,14 +52,13 @@ pub(crate) struct Keyed {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// How to serve a request that has its lock: run the handler, or send a response without it.
-/// Decided by the store, or by the function set by `when_unanswered`.
+/// How to serve a request that has its lock. Decided by its record in the store.
 enum Next<R> {
-    Handler {
-        is_again: bool,
-    },
-    /// Store and send this response, which the function set by `when_unanswered` has returned.
-    Given(Response<Bytes>),
+    /// The start is recorded: run the handler.
+    Handler { is_again: bool },
+    /// An earlier attempt has left this record without a response, and the start may not take it
+    /// over yet.
+    Undecided(Record),
     /// Send this response, a stored response or a refusal. The handler does not run.
     Answered(Response<AnswerBody<R>>),
 }
@@ -73,31 +73,60 @@ impl<S> Work<S> {
         guard: LockGuard,
     ) -> Result<Response<AnswerBody<R>>, S::Error>
     where
-        S: Service<Request<ReadBody<B>>, Response = Response<R>>,
+        S: Service<Request<ReadBody<B>>, Response = Response<R>> + Clone,
         B: Body<Error: Into<BoxError>>,
         R: Body<Error: Into<BoxError>>,
     {
-        let Self { mut inner, body, keyed } = self;
+        let Self { inner, body, keyed } = self;
         let latest = later(keyed.config.max_run);
-        // Before the start is recorded: a request whose service does not become ready has done
-        // nothing, and leaves no record that would refuse the next attempt.
-        match timeout_at(latest, keyed.ready(&mut inner)).await {
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some(response))) => return Ok(response),
-            Ok(Err(error)) => {
-                observe::ended(End::NothingDone);
-                return Err(error);
+        let mut start = Start::new(keyed.fingerprint, guard.fencing_token(), keyed.expiry());
+        start.takes_over = matches!(keyed.config.on_unanswered, OnUnanswered::Run);
+        let mut given = None;
+        let (mut inner, is_again) = loop {
+            // A service that is ready may keep others from becoming ready, so this clone is dropped
+            // before a decision.
+            let mut inner = inner.clone();
+            // Before the start is recorded: a request whose service does not become ready has done
+            // nothing, and leaves no record that would refuse the next attempt. A given response
+            // needs no service.
+            let found = match given {
+                None => match timeout_at(latest, keyed.ready(&mut inner, &start)).await {
+                    Ok(Ok(found)) => found,
+                    Ok(Err(error)) => {
+                        observe::ended(End::NothingDone);
+                        return Err(error);
+                    }
+                    Err(_) => return Ok(keyed.config.refuse_keyed(Cause::NotReady)),
+                },
+                Some(_) => None,
+            };
+            let next = match found {
+                Some(next) => next,
+                None => keyed.start(&start, &guard).await,
+            };
+            match (next, given.take()) {
+                (Next::Handler { is_again }, None) => break (inner, is_again),
+                (Next::Handler { .. }, Some(response)) => {
+                    let (outcome, response) = to_store(response);
+                    return Ok(keyed.finish(outcome, response, guard).await);
+                }
+                (Next::Answered(response), _) => return Ok(response),
+                (Next::Undecided(found), _) => {
+                    drop(inner);
+                    match keyed.decide(&found, &parts, latest).await {
+                        Decision::Run => {}
+                        Decision::Answer(response) => given = Some(response),
+                        Decision::Refuse => {
+                            return Ok(keyed.config.refuse_keyed(Cause::OutcomeUnknown));
+                        }
+                    }
+                    start.takes_over = true;
+                }
             }
-            Err(_) => return Ok(keyed.config.refuse_keyed(Cause::NotReady)),
-        }
-        let is_again = match keyed.start(&parts, latest, &guard).await {
-            Next::Handler { is_again } => is_again,
-            Next::Given(response) => {
-                let (outcome, response) = given(response);
-                return Ok(keyed.finish(outcome, response, guard).await);
-            }
-            Next::Answered(response) => return Ok(response),
         };
+        if is_again {
+            observe::again(&keyed.record);
+        }
         parts.extensions.insert(Attempt {
             key: Arc::clone(&keyed.key),
             record: keyed.record,
@@ -118,12 +147,13 @@ impl<S> Work<S> {
 
 impl Keyed {
     /// Waits until the inner service is ready, and returns `None`. If it is not ready at once,
-    /// looks for a response first, which another process may have stored during the wait for the
-    /// lock: that response needs no inner service.
+    /// looks first for what needs no inner service: a response, which another process may have
+    /// stored during the wait for the lock, or a record that needs a decision before `start`.
     async fn ready<S, Q, R>(
         &self,
         inner: &mut S,
-    ) -> Result<Option<Response<AnswerBody<R>>>, S::Error>
+        start: &Start,
+    ) -> Result<Option<Next<R>>, S::Error>
     where
         S: Service<Q>,
     {
@@ -131,67 +161,53 @@ impl Keyed {
         if let Poll::Ready(ready) = poll_fn(|cx| Poll::Ready(inner.poll_ready(cx))).await {
             return ready.map(|()| None);
         }
-        if let Ok(Some(found)) = config.within(config.store.look_up(record)).await
-            && let Some(response) = self.answer(&found)
-        {
-            return Ok(Some(response));
+        if let Ok(Some(found)) = config.within(config.store.look_up(record)).await {
+            if let Some(response) = self.answer(&found) {
+                return Ok(Some(Next::Answered(response)));
+            }
+            // A record with a higher token is left to the start, which has been overtaken.
+            if !start.takes_over && found.token() < start.token {
+                return Ok(Some(Next::Undecided(found)));
+            }
         }
         inner.ready().await.map(|_| None)
     }
 
-    /// Records in the store that the handler starts, and returns [`Next::Handler`], or
-    /// [`Next::Given`] if the function set by `when_unanswered` has returned a response. Returns
-    /// [`Next::Answered`] if the record has a response or forbids the start, if the store fails, or
-    /// if the function has not decided by `latest`.
-    async fn start<R>(&self, parts: &Parts, latest: Instant, guard: &LockGuard) -> Next<R> {
+    /// Records in the store that the handler starts. Returns [`Next::Answered`] if the record has a
+    /// response or forbids the start, or if the store fails.
+    async fn start<R>(&self, start: &Start, guard: &LockGuard) -> Next<R> {
         let Self { config, record, .. } = self;
-        let mut start = Start::new(self.fingerprint, guard.fencing_token(), self.expiry());
-        start.takes_over = matches!(config.on_unanswered, OnUnanswered::Run);
-        let mut given = None;
-        loop {
-            match config.within(config.store.start(record, &start)).await {
-                Ok(Started::Begun { again: is_again }) => {
-                    if let Some(response) = given {
-                        return Next::Given(response);
-                    }
-                    if is_again {
-                        observe::again(record);
-                    }
-                    return Next::Handler { is_again };
+        match config.within(config.store.start(record, start)).await {
+            Ok(Started::Begun { again: is_again }) => Next::Handler { is_again },
+            Ok(Started::Overtaken) => Next::Answered(config.refuse_keyed(Cause::Overtaken)),
+            Ok(Started::Found(found)) => {
+                if let Some(response) = self.answer(&found) {
+                    config.board.notify(record);
+                    return Next::Answered(response);
                 }
-                Ok(Started::Overtaken) => {
-                    return Next::Answered(config.refuse_keyed(Cause::Overtaken));
-                }
-                Ok(Started::Found(found)) => {
-                    if let Some(response) = self.answer(&found) {
-                        config.board.notify(record);
-                        return Next::Answered(response);
-                    }
-                    if start.takes_over {
-                        let error = StoreError::malformed("not handed over to the store yet");
-                        return Next::Answered(config.failed(record, &error));
-                    }
-                    let deciding = config.on_unanswered.decide(&found, parts, &self.key);
-                    match timeout_at(latest, deciding).await {
-                        Ok(Decision::Run) => {}
-                        Ok(Decision::Answer(response)) => given = Some(response),
-                        Ok(Decision::Refuse) | Err(_) => {
-                            return Next::Answered(config.refuse_keyed(Cause::OutcomeUnknown));
-                        }
-                    }
-                    start.takes_over = true;
-                }
-                Err(error) => {
-                    // The start may have been executed although the reply is missing, and its
-                    // record would refuse the next attempt. A start that takes over may have
-                    // replaced the record of an earlier attempt, whose trace must stay.
-                    if !start.takes_over && error.kind() == StoreErrorKind::Unavailable {
-                        self.end(guard).await;
-                    }
+                if start.takes_over {
+                    let error = StoreError::malformed("not handed over to the store yet");
                     return Next::Answered(config.failed(record, &error));
                 }
+                Next::Undecided(found)
+            }
+            Err(error) => {
+                // The start may have been executed although the reply is missing, and its record
+                // would refuse the next attempt. A start that takes over may have replaced the
+                // record of an earlier attempt, whose trace must stay.
+                if !start.takes_over && error.kind() == StoreErrorKind::Unavailable {
+                    self.end(guard).await;
+                }
+                Next::Answered(config.failed(record, &error))
             }
         }
+    }
+
+    /// Returns what to do after an earlier attempt that has left this record without a response.
+    /// Refuses the request if the function set by `when_unanswered` has not decided by `latest`.
+    async fn decide(&self, found: &Record, parts: &Parts, latest: Instant) -> Decision {
+        let deciding = self.config.on_unanswered.decide(found, parts, &self.key);
+        timeout_at(latest, deciding).await.unwrap_or(Decision::Refuse)
     }
 
     /// Stores the handler's response if the work was done, removes the record if no attempt did
@@ -286,7 +302,7 @@ impl Keyed {
 
 /// Returns the outcome to store and the response to send, from a complete response that the
 /// function set by `when_unanswered` has returned.
-fn given<R>(response: Response<Bytes>) -> (Outcome, Response<AnswerBody<R>>) {
+fn to_store<R>(response: Response<Bytes>) -> (Outcome, Response<AnswerBody<R>>) {
     let (parts, body) = response.into_parts();
     let outcome = Outcome::kept(Answer::new(&parts, body.clone()));
     (outcome, Response::from_parts(parts, AnswerBody::whole(body)))

@@ -15,7 +15,7 @@ use lockcore::{FencingToken, Locks};
 use crate::support::{Spy, counted, layer, payment, send, serve, settle, spawn};
 
 /// Writes the record that remains after a process has died in its handler, with this fencing token.
-async fn died(store: &Spy, token: u64) {
+pub(crate) async fn died(store: &Spy, token: u64) {
     let key = RecordKey::new(&Scope::new("ada"), "a1");
     let (parts, _) = payment("a1").into_parts();
     let fingerprint = Fingerprint::new(&parts, b"500 cents");
