@@ -12,6 +12,7 @@ pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod layer_holds;
 pub(crate) mod loss;
+pub(crate) mod new_holds;
 pub(crate) mod place;
 pub(crate) mod record;
 pub(crate) mod registry;

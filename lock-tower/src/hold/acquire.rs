@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::config::{Config, OnLost};
 use crate::hold::guard::Granted;
 use crate::hold::handle::LockHandle;
+use crate::hold::new_holds::NewHolds;
 use crate::hold::place::Place;
 use crate::hold::registry::HoldRegistry;
 use crate::key::{KeyDemand, KeyError, Resolved, Sorted};
@@ -42,11 +43,9 @@ pub(crate) struct AcquireKeys {
     /// When the wait for the first key began; `None` before. The maximum wait is measured from this
     /// time, because all keys share it.
     began: Option<Instant>,
-    /// The registry of the locks that the request has acquired before, or acquires meanwhile. Such
-    /// a lock is shared instead of acquired again. `None` if there is no registry yet.
-    holds: Option<Arc<HoldRegistry>>,
-    /// The number of locks in `holds` when a pending acquire last looked for a lock to share.
-    seen: usize,
+    /// The locks that the request has acquired before, or acquires meanwhile. Such a lock is shared
+    /// instead of acquired again. `None` if the request has no registry yet.
+    holds: Option<NewHolds>,
     /// Counts this request among the waiting requests on the same connection, whose number is
     /// limited. `None` if the connection is unknown, or carries a single request at a time
     /// (HTTP/1).
@@ -56,8 +55,8 @@ pub(crate) struct AcquireKeys {
     current: Option<KeyDemand>,
     #[pin]
     acquire: Option<Acquire>,
-    /// The number of waiters ahead when the request was queued; for several locks, the largest.
-    /// `None` if the request was never queued.
+    /// The largest number of waiters ahead when the request was queued for one of the locks in
+    /// `acquired`. `None` if it was not queued for any of them.
     position: Option<u64>,
     /// For each lock in `acquired`, a future that completes when this lock is lost. Added and
     /// polled only while the request waits for a further lock.
@@ -121,8 +120,7 @@ impl AcquireKeys {
             class,
             deadline,
             began: None,
-            holds,
-            seen: 0,
+            holds: holds.map(NewHolds::new),
             place,
             acquired: AcquiredKeys::default(),
             current: None,
@@ -139,13 +137,15 @@ impl AcquireKeys {
     /// Returns the number of waiters ahead when the request was queued; for several locks, the
     /// largest. Returns `None` if the request was never queued.
     pub(crate) fn position(&self) -> Option<u64> {
-        self.position
+        // The position of the last acquire is read only here, because the request may be refused or
+        // dropped without a poll after it was queued.
+        self.acquire.as_ref().and_then(Acquire::position).max(self.position)
     }
 
     /// Returns the registry of the request's locks: the registry passed to [`new`](Self::new), or a
     /// new registry if there was none.
     pub(crate) fn holds(&self) -> Arc<HoldRegistry> {
-        self.holds.clone().unwrap_or_default()
+        self.holds.as_ref().map(|holds| Arc::clone(holds.registry())).unwrap_or_default()
     }
 
     /// Acquires the keys in order, and returns all locks once the last is granted. Earlier locks
@@ -163,19 +163,13 @@ impl AcquireKeys {
                 let want = this.current.as_ref().expect("set with the acquire");
                 // Before the acquire is polled: it may wait for that lock, or be refused because of
                 // that lock.
-                let shared = match this.holds {
-                    Some(holds) if holds.has_grown(this.seen) => {
-                        shared(Some(&*holds), &this.config.locks, want)?
-                    }
-                    _ => None,
-                };
-                let polled = match shared {
+                let added = this.holds.iter_mut().flat_map(NewHolds::added);
+                let polled = match shared(added, &this.config.locks, want)? {
                     Some(guard) => Poll::Ready(guard),
                     None => acquire.as_mut().poll(cx)?,
                 };
-                *this.position = acquire.position().max(*this.position);
                 let Poll::Ready(guard) = polled else {
-                    if this.holds.as_ref().is_some_and(|holds| !holds.wakes(*this.seen, cx)) {
+                    if this.holds.as_mut().is_some_and(|holds| !holds.wakes(cx)) {
                         continue;
                     }
                     if let Some(place) = this.place
@@ -188,6 +182,7 @@ impl AcquireKeys {
                         false => Poll::Pending,
                     };
                 };
+                *this.position = acquire.position().max(*this.position);
                 this.acquire.set(None);
                 this.place.as_mut().map(Place::end_acquire);
                 // An earlier lock may be lost although this lock has just been granted. Then no
@@ -202,7 +197,8 @@ impl AcquireKeys {
                 return Poll::Ready(Ok(std::mem::take(this.acquired)));
             };
             let locks = &this.config.locks;
-            if let Some(guard) = shared(this.holds.as_ref(), locks, &want)? {
+            let all = this.holds.iter_mut().flat_map(NewHolds::all);
+            if let Some(guard) = shared(all, locks, &want)? {
                 this.acquired.push(Granted { want, guard });
                 continue;
             }
@@ -249,8 +245,8 @@ fn is_one_lost(
     losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 
-/// Returns another guard on a lock that the request already holds, if this lock has the key of
-/// `want` and covers the demand of `want`. Returns `Ok(None)` if the request does not hold the key.
+/// Returns another guard on a lock that the request already holds, if one of its `handles` has the
+/// key of `want` and covers the demand of `want`. Returns `Ok(None)` if none has the key.
 ///
 /// # Errors
 /// A clash if the request holds the key with a demand that does not cover the demand of `want`, for
@@ -258,11 +254,11 @@ fn is_one_lost(
 /// or similar requests for each other: ten requests that each hold a permit, out of ten, and each
 /// need another. `Lost` if the lock was lost.
 fn shared(
-    holds: Option<&Arc<HoldRegistry>>,
+    handles: impl Iterator<Item = LockHandle>,
     locks: &Locks,
     want: &KeyDemand,
 ) -> Result<Option<LockGuard>, LockError> {
-    let mut handles = holds.into_iter().flat_map(LockHandle::all).peekable();
+    let mut handles = handles.peekable();
     // If the key is refused, the acquire reports the error.
     let name = handles.peek().and_then(|_| locks.name_of(&want.key).ok());
     let Some(name) = name else { return Ok(None) };

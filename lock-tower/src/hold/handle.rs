@@ -93,9 +93,10 @@ impl LockHandle {
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if the lock was lost before: the handler's work may
-    /// overlap with another request. [`Unavailable`](lockcore::LockErrorKind::Unavailable) if the
-    /// store does not respond: then the lock is granted to the next waiter when the lease expires,
-    /// at the latest.
+    /// overlap with another request, so the layer refuses the request, unless it is set to
+    /// [`Continue`](crate::OnLost::Continue).
+    /// [`Unavailable`](lockcore::LockErrorKind::Unavailable) if the store does not respond: then
+    /// the lock is granted to the next waiter when the lease expires, at the latest.
     ///
     /// # Panics
     /// Panics outside a tokio runtime with timers.
@@ -103,10 +104,7 @@ impl LockHandle {
     /// # Cancel safety
     /// Once polled, the release continues even if the returned future is dropped.
     pub async fn release(&self) -> Result<(), LockError> {
-        match self.held().release() {
-            Some(guard) => Ok(guard.release().await?),
-            None => Ok(()),
-        }
+        self.held().release().await
     }
 
     /// Returns the time until which the lock is certainly held, even if no further renewal

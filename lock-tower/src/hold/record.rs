@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockcore::{Demand, FencingToken, LockGuard, LockKey, Locks, LostOwned};
+use lockcore::{Demand, FencingToken, LockErrorKind, LockGuard, LockKey, Locks, LostOwned};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -152,15 +152,27 @@ impl HoldRecord {
         state.release()
     }
 
-    /// Marks the lock as released, even if keepers remain, and returns the guard; `None` if it was
-    /// released before. A loss before the release still stops work. Drop or release the guard only
-    /// while the registry's mutex is unlocked, because guards write logs.
-    pub(crate) fn release(&self) -> Option<LockGuard> {
-        let mut state = self.state();
-        if let RecordState::Held { guard, has_stopped, .. } = &mut *state {
-            *has_stopped |= guard.is_lost();
+    /// Releases the lock, even if keepers remain. Does nothing if it was released before. A loss
+    /// before the release still stops work, also if only the release finds it.
+    ///
+    /// # Errors
+    /// `Lost` if the lock was lost before. The store's error if the release failed.
+    pub(crate) async fn release(&self) -> Result<(), LockError> {
+        let guard = {
+            let mut state = self.state();
+            if let RecordState::Held { guard, has_stopped, .. } = &mut *state {
+                *has_stopped |= guard.is_lost();
+            }
+            state.release()
+        };
+        let Some(guard) = guard else { return Ok(()) };
+        let released = guard.release().await;
+        if released.as_ref().is_err_and(|error| error.kind() == LockErrorKind::Lost)
+            && let RecordState::Released { has_stopped, .. } = &mut *self.state()
+        {
+            *has_stopped = true;
         }
-        state.release()
+        Ok(released?)
     }
 
     /// Locks the mutex, even if poisoned, because no critical section panics half way.

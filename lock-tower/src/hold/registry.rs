@@ -16,13 +16,15 @@
 //!
 //! **A lock that is added wakes the request's pending acquires**, so that they share it. Otherwise
 //! two concurrent acquires of a name would wait for each other: the second is queued behind the
-//! first, whose lock is released with the response.
+//! first, whose lock is released with the response. Each acquire has one waker here, and looks only
+//! at the locks that are new to it, because a request may have many of both.
 //!
 //! **A released lock stays in the registry until a later lock enters**, because handles look up
 //! earlier locks. So a request that acquires and releases one lock after the other keeps at most
 //! two entries: the first and the last. But a lock whose loss has stopped work stays, so that the
 //! layer stops, too.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 
@@ -63,9 +65,11 @@ struct RegistryState {
     /// The `LockScopeLayer`s of the request whose response is not ready yet. Extractors and
     /// handlers can acquire locks only for these layers.
     scopes: Vec<LayerScope>,
-    /// The wakers of the tasks in which the request waits for further locks. Woken when a lock is
-    /// added.
-    acquires: Vec<Waker>,
+    /// The wakers of the request's pending acquires, by the number of the acquire. Taken out and
+    /// woken when a lock is added.
+    acquires: BTreeMap<u64, Waker>,
+    /// The number of the latest acquire that has waited; 0 if there is none.
+    last_acquire: u64,
 }
 
 /// A `LockScopeLayer` whose response is not ready yet, so that extractors and handlers can still
@@ -137,36 +141,34 @@ impl HoldRegistry {
         let location = self.insert(&mut inner, layer, granted, config);
         let acquires = std::mem::take(&mut inner.acquires);
         drop(inner);
-        acquires.into_iter().for_each(Waker::wake);
+        acquires.into_values().for_each(Waker::wake);
         location
     }
 
-    /// Returns true if locks were added since the last call with this `seen`, the number of locks
-    /// at that call.
-    pub(crate) fn has_grown(&self, seen: &mut usize) -> bool {
-        let acquired = self.lock().acquired;
-        std::mem::replace(seen, acquired) < acquired
-    }
-
-    /// Wakes the task of `cx` when a lock is added. Returns false instead if there are already more
-    /// than `seen` locks.
-    pub(crate) fn wakes(&self, seen: usize, cx: &Context<'_>) -> bool {
+    /// Wakes the task of `cx` when a lock is added. The waker replaces the one stored under the
+    /// number `acquire`, which the first call sets. Returns false instead if a lock with a number
+    /// above `seen` was acquired.
+    pub(crate) fn wakes(&self, acquire: &mut Option<u64>, seen: usize, cx: &Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let mut inner = self.lock();
         if inner.acquired > seen {
             drop(inner); // unlocked before the waker is dropped
             return false;
         }
-        let is_new = !inner.acquires.iter().any(|other| other.will_wake(&waker));
-        let unused = if is_new {
-            inner.acquires.push(waker);
-            None
-        } else {
-            Some(waker)
-        };
+        let number = *acquire.get_or_insert_with(|| {
+            inner.last_acquire += 1;
+            inner.last_acquire
+        });
+        let before = inner.acquires.insert(number, waker);
         drop(inner);
-        drop(unused);
+        drop(before);
         true
+    }
+
+    /// Removes the waker of the acquire with this number, which no longer waits.
+    pub(crate) fn forget_waker(&self, acquire: u64) {
+        let waker = self.lock().acquires.remove(&acquire); // dropped after the mutex is unlocked
+        drop(waker);
     }
 
     /// Adds granted locks to this layer's scope, and wakes the layer's future to watch them.
@@ -186,7 +188,7 @@ impl HoldRegistry {
             granted.map(|granted| self.insert(&mut inner, layer, granted, config)).collect();
         let acquires = std::mem::take(&mut inner.acquires);
         drop(inner);
-        waker.into_iter().chain(acquires).for_each(Waker::wake);
+        waker.into_iter().chain(acquires.into_values()).for_each(Waker::wake);
         Some(locations)
     }
 
@@ -232,9 +234,20 @@ impl HoldRegistry {
 
     /// Returns the locations of all locks, in the order of acquisition.
     pub(crate) fn locations(&self) -> impl Iterator<Item = Location> + use<> {
+        self.locations_after(&mut 0)
+    }
+
+    /// Returns the locations of the locks with a number above `seen`, in the order of acquisition.
+    /// Sets `seen` to the number of the latest lock.
+    pub(crate) fn locations_after(
+        &self,
+        seen: &mut usize,
+    ) -> impl Iterator<Item = Location> + use<> {
         let inner = self.lock();
-        let first = self.first.get().map(|_| None);
-        let later = inner.later.clone();
+        let first = self.first.get().filter(|held| held.number > *seen).map(|_| None);
+        let new = inner.later.partition_point(|held| held.number <= *seen);
+        let later = inner.later[new..].to_vec();
+        *seen = inner.acquired;
         drop(inner);
         first.into_iter().chain(later.into_iter().map(Some))
     }
@@ -296,7 +309,7 @@ mod tests {
         add("first").await;
         let lost = add("lost").await;
         assert!(lost.held().stops_work());
-        drop(lost.held().release());
+        lost.held().release().await.expect("held");
         add("last").await;
         assert!(Loss::of_layer(&holds, layer).now_or_never().is_some());
     }

@@ -9,9 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
-use lock_tests::queued;
+use lock_tests::{LIMIT, RedisServer, eventually, queued};
 use lock_tower::http::RequestBody;
 use lock_tower::{ByPath, HttpLockLayer, Keys, LockHandle, LockLayer};
+use lockcore::operate::ActivityState;
 use lockcore::{LockErrorKind, Locks, MemoryStore};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tracing::field::{Field, Visit};
@@ -162,6 +163,26 @@ async fn every_way_out_has_its_outcome() {
     next(&mut handle).await.1.send_response(5);
     answer.await.unwrap().unwrap();
     assert!(log.ended().is_empty(), "a request without a key is not told of");
+}
+
+/// On Redis a request is queued after the first poll of its wait, and nothing wakes it for that.
+#[tokio::test]
+async fn a_refused_request_tells_of_the_queue_that_it_met_although_nothing_woke_it_there() {
+    let (log, _here) = Log::here();
+    let server = RedisServer::start();
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let _guard = locks.lock("a").await.unwrap();
+    let (service, _handle) = locked(layer(&locks));
+    let answer = send(&service, job("a", 1));
+    eventually("it knows its position", LIMIT, async || {
+        locks
+            .activity()
+            .any(|one| matches!(one.state, ActivityState::Waiting { position: Some(0), .. }))
+    })
+    .await;
+    locks.shutdown(Duration::ZERO).await; // ends the wait
+    answer.await.unwrap().unwrap_err();
+    assert_eq!(log.one("lock-unavailable")["position"], "0");
 }
 
 #[tokio::test(start_paused = true)]

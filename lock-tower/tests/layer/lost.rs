@@ -160,3 +160,27 @@ async fn a_release_after_a_loss_does_not_hide_the_loss_if_another_guard_shares_t
     assert_eq!(cause(&answer.await.unwrap().unwrap_err()), Cause::Lost);
     drop(kept);
 }
+
+#[tokio::test]
+async fn a_loss_that_the_handler_s_release_finds_stops_work_though_the_handler_ignores_it() {
+    let server = RedisServer::start();
+    let operator = Locks::connect(server.url()).await.unwrap();
+    for on_lost in [OnLost::Stop, OnLost::Continue] {
+        let proxy = Proxy::start(server.address());
+        let locks = Locks::connect(proxy.url()).await.unwrap();
+        let (service, mut handle) = locked(layer(&locks).on_lost(on_lost));
+        let answer = send(&service, job("a", 1));
+        let (request, respond) = next(&mut handle).await;
+        proxy.freeze(Connections::Subscriptions, Flow::Replies).await; // the holder is not notified
+        operator.force_release("a").await.unwrap();
+        let lock = request.lock.unwrap();
+        assert!(!lock.is_lost());
+        assert_eq!(lock.release().await.unwrap_err().cause(), Cause::Lost);
+        respond.send_response(7);
+        let answer = answer.await.unwrap();
+        match on_lost {
+            OnLost::Stop => assert_eq!(cause(&answer.unwrap_err()), Cause::Lost),
+            _ => assert_eq!(answer.unwrap(), 7),
+        }
+    }
+}

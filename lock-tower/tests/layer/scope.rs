@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -379,6 +381,36 @@ async fn a_read_queued_behind_a_writer_shares_the_read_that_the_writer_waits_for
         assert_eq!(read.await.unwrap().unwrap()[0].fencing_token(), set[0].fencing_token());
         assert!(granted.elapsed() < Duration::from_secs(1), "the end of the wait is no waking");
         writer.abort();
+        ok()
+    });
+    assert_eq!(answer.await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_wait_that_has_ended_keeps_no_waker() {
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    let locks = Locks::in_memory();
+    let inner = locks.clone();
+    let answer = serve(LockScopeLayer::new(locks.clone()), async move |taken: RequestLocks| {
+        let guard = inner.lock("a").await.unwrap();
+        let wait = |task: &Arc<Task>| {
+            let mut wait = Box::pin(taken.guards(Keys::one("a")));
+            let waker = Waker::from(Arc::clone(task));
+            assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            wait
+        };
+        let (dropped, granted) = (Arc::new(Task), Arc::new(Task));
+        drop(wait(&dropped));
+        let wait = wait(&granted);
+        drop(guard);
+        wait.await.unwrap();
+        settle().await; // the locks themselves let go of the wakers
+        assert_eq!([&dropped, &granted].map(Arc::strong_count), [1, 1]);
         ok()
     });
     assert_eq!(answer.await.unwrap().status(), 200);
