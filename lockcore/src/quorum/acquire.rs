@@ -694,6 +694,10 @@ impl QuorumAcquireState {
         // A change of the reachable primaries may also be a shutdown.
         let _ = timeout_at(end.min(Instant::now() + LONGEST_HOP), view.changed()).await;
         if Instant::now() < end {
+            // Refusals of the past would keep the next round from primaries that accept again.
+            for response in &mut self.last_responses {
+                drop(response.take_if(|response| response.is_refusal()));
+            }
             return Ok(());
         }
         Err(self.last_failure().unwrap_or_else(|| self.out_of_time()))

@@ -127,7 +127,7 @@ impl Hold {
     pub(crate) fn fencing_token(&self) -> FencingToken {
         match self.demand() {
             Demand::EXCLUSIVE => self.token,
-            _ => proto::token::NONE,
+            _ => FencingToken::NONE,
         }
     }
 

@@ -262,6 +262,20 @@ async fn a_wait_in_a_queue_between_two_refusals_counts_for_neither() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_primary_that_has_refused_is_asked_again_while_another_refuses() {
+    let mut network = Network::new(3, 39);
+    let process = network.start();
+    network.fill(process, 0);
+    network.refuse(process, 2, Some(LockErrorKind::ReadOnly));
+    let request = network.locks(process).key("k").lease(MAX_LEASE).store_wait(ms(5_000));
+    let waiting = tokio::spawn(request.lock());
+    sleep(ms(300)).await;
+    network.refuse(process, 2, None);
+    let served = timeout(ms(3_000), waiting).await.expect("in time").expect("no panic");
+    served.expect("two grant").release().await.expect("held");
+}
+
+#[tokio::test(start_paused = true)]
 async fn links_that_break_for_less_than_a_second_cost_no_queue_position() {
     let mut network = Network::new(3, 38);
     let process = network.start();
