@@ -12,19 +12,19 @@ use tokio::time::Instant;
 use super::Primary;
 
 /// How long a majority of sentinels must name the same other primary until it is trusted, although
-/// its configuration seems older. Recreated sentinels number configurations from zero, so even a
-/// newer configuration seems older. Outdated sentinels catch up sooner than this once they are
-/// connected.
+/// its configuration does not seem newer. Recreated sentinels number configurations from zero, so
+/// even a newer configuration may seem older. Outdated sentinels catch up sooner than this once
+/// they are connected.
 const SET_UP_ANEW: Duration = Duration::from_secs(30);
 
-/// The newest Sentinel configuration seen so far, and an older configuration that replaces it if a
+/// The newest Sentinel configuration seen so far, and another configuration that replaces it if a
 /// majority of sentinels reports it for [`SET_UP_ANEW`].
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// The primary in the newest configuration; `None` before the first trusted reply.
     newest: Option<Primary>,
-    /// The primary in an older configuration that a majority of sentinels names, and when they
-    /// first did. `None` if there is no such majority.
+    /// The primary that a majority of sentinels names in a configuration that is not newer, and when
+    /// they first did. `None` if there is no such majority.
     behind: Option<(Primary, Instant)>,
 }
 
@@ -47,8 +47,8 @@ impl Known {
     ///
     /// # Errors
     /// No sentinel has replied; no majority has replied to the first lookup; or the replies name
-    /// another primary, in the same configuration, or in an older configuration that no majority
-    /// has reported for [`SET_UP_ANEW`] yet. The text is the reason.
+    /// another primary, in the same or an older configuration that no majority has reported for
+    /// [`SET_UP_ANEW`] yet. The text is the reason.
     pub(super) fn judge(
         &mut self,
         now: Instant,
@@ -74,11 +74,11 @@ impl Known {
             let epoch = found.epoch.max(newest.epoch);
             return Ok(self.newest.insert(Primary { epoch, ..found.clone() }).clone());
         }
-        if found.epoch == newest.epoch {
-            // A failover ended between the sentinel's two replies: the next lookup sees all
-            // changes.
-            self.behind = None;
-        } else if is_majority {
+        // The configuration has the same number if the sentinels were set up anew before the first
+        // failover. Or a failover has ended between a sentinel's two replies: then the next lookup
+        // sees a newer configuration.
+        let naming = answers.iter().filter(|primary| primary.is_at(found)).count();
+        if naming >= majority(sentinels) {
             let since = match &self.behind {
                 Some((primary, since)) if primary == found => *since,
                 _ => now,
@@ -173,9 +173,22 @@ mod tests {
     }
 
     #[test]
-    fn another_primary_in_the_same_configuration_is_not_believed_yet() {
+    fn another_primary_in_the_same_configuration_is_believed_after_as_long() {
+        for epoch in [0, 7] {
+            let (mut known, now) = seen(&[("one", epoch), ("one", epoch)]);
+            let other = [("other", epoch), ("other", epoch)];
+            assert!(judge(&mut known, now, &other).is_err(), "a failover may just have ended");
+            assert!(judge(&mut known, now + SET_UP_ANEW / 2, &other).is_err());
+            assert_eq!(judge(&mut known, now + SET_UP_ANEW, &other).as_deref(), Ok("other"));
+            assert_eq!(judge(&mut known, now, &[("one", epoch + 1)]).as_deref(), Ok("one"));
+        }
+    }
+
+    #[test]
+    fn outdated_sentinels_that_name_different_primaries_are_no_majority() {
         let (mut known, now) = seen(&[("one", 7), ("one", 7)]);
-        assert!(judge(&mut known, now, &[("other", 7), ("other", 7)]).is_err());
-        assert_eq!(judge(&mut known, now, &[("other", 8)]).as_deref(), Ok("other"));
+        for later in [now, now + SET_UP_ANEW, now + 2 * SET_UP_ANEW] {
+            assert!(judge(&mut known, later, &[("old", 4), ("older", 3)]).is_err());
+        }
     }
 }
