@@ -36,7 +36,7 @@ use crate::node::entry::{Caller, Entry, LEAVE_RETRY_MS, Mirror, Refusal, Request
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
 use crate::terms::Renewal;
-use crate::token;
+use crate::token::FencingToken;
 use crate::{Command, Demand, Grant, Leaving, Mode, Released};
 
 /// The weight of an exclusive hold, which means that it takes the whole name. A [`Command::Reduce`]
@@ -270,7 +270,7 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         self.table.change(first, |entry| {
             // The members have their own tokens.
-            let lease = Lease::granted(&entry.options, token::NONE, now, anchor, left);
+            let lease = Lease::granted(&entry.options, FencingToken::NONE, now, anchor, left);
             entry.state = State::Serving(lease);
         });
         self.serve(first, Some(now), true);

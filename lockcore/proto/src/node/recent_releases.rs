@@ -11,8 +11,9 @@
 //! more there. It does so only once: if yet another server takes over right then, the hold ends
 //! with its lease, and the queue position with a claim.
 //!
-//! A member that was given up, because the server acknowledged none of its leaves in an outage, or
-//! refused writes, leaves once more, too.
+//! A member that was given up, because the server acknowledged none of its leaves in an outage,
+//! leaves once more, too. If the server refused writes, it does so only for the node's other
+//! waiters.
 
 use std::collections::VecDeque;
 

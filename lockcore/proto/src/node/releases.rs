@@ -162,7 +162,9 @@ impl<P: Mirror> Core<P> {
                 entry.state = State::Over;
                 entry.leaves_again
             });
-            let has_waiters = self.table.lines().contains_key(lock);
+            // Parked attempts are about to wait.
+            let is_parked = || !self.table.lane(self.table.lane_of(lock)).parked.is_empty();
+            let has_waiters = self.table.lines().contains_key(lock) || is_parked();
             if error.is_transient() && (has_waiters || !self.commands.is_up()) {
                 let (lock, member) = (lock.clone(), member.clone());
                 let is_for_all = false;
