@@ -11,6 +11,7 @@ use tracing::debug;
 use super::call::Scripted;
 use super::failure::is_of_state;
 use super::run::Run as _;
+use crate::foreign;
 use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 
@@ -148,10 +149,12 @@ impl AclCheck<'_> {
             }
             MissingRight::Key => {
                 let Some(namespace) = self.namespace else {
-                    debug!(
-                        key = refusal.object,
-                        "without a namespace, the user's rights to lock names are not checked"
-                    );
+                    foreign::log(|| {
+                        debug!(
+                            key = refusal.object,
+                            "without a namespace, the user's rights to lock names are not checked"
+                        );
+                    });
                     return Vec::new();
                 };
                 vec![self.wire.layout.key_rule(&refusal.object, self.probe, namespace)]

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::failure::is_of_replica;
-use client::{ConnectAttempt, Connection, Connector, Hello, Opened, Packed, is_unknown};
+use client::{
+    ClientErrorKind, ConnectAttempt, Connection, Connector, Hello, Opened, Packed, is_unknown,
+};
 use futures_util::future::{join, join_all};
 use proto::node::{RequestGroup, commands};
 use proto::wire::{TokenFloors, Wire};
@@ -29,6 +31,9 @@ use crate::types::error::LockError;
 const CONNECTIONS: usize = 4;
 /// Maximum number of scripts sent before each WAIT or WAITAOF, which confirms all of them together.
 const MAX_AT_ONCE: usize = 128;
+
+/// Why the command connection is given up if a connection for confirmations finds a replica.
+const BECAME_REPLICA: &str = "the server has become a replica";
 
 /// The queue of request groups whose writes must be confirmed. Several workers take groups from the
 /// queue, each with a separate connection.
@@ -190,7 +195,7 @@ impl Worker {
             // The command connection leads to the same server. It may have nothing to send but
             // PINGs, which a replica answers.
             self.connection = None;
-            self.server.link.give_up_if(generation, "the server has become a replica");
+            self.server.link.give_up_if(generation, BECAME_REPLICA);
         }
         let values = ran.into_iter().map(|ran| finished_script(ran, layout));
         let replied =
@@ -240,7 +245,12 @@ impl Worker {
         let timeout = self.request_timeout + self.confirmation.timeout;
         let attempt = ConnectAttempt::first(self.connector.timeouts());
         let opened = self.connector.more_commands(timeout, &attempt).await;
-        let Opened { connection, hello } = opened.map_err(failure::of_client)?;
+        let Opened { connection, hello } = opened.map_err(|error| {
+            if error.kind == ClientErrorKind::ReadOnly {
+                self.server.link.give_up_if(generation, BECAME_REPLICA);
+            }
+            failure::of_client(error)
+        })?;
         let waits_for_disk = hello.is_some_and(|hello| waits_for_disk(&hello));
         connection.shorten_timeout(timeout);
         let opened_us = client::time(&connection).await.map_err(failure::of_client)?;

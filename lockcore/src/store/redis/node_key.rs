@@ -14,6 +14,7 @@ use redis::{Cmd, Value};
 use tracing::debug;
 
 use super::run::Run as _;
+use crate::foreign;
 use crate::store::StoreFuture;
 use crate::store::process;
 
@@ -36,7 +37,9 @@ pub(super) struct NodeKeys {
 impl NodeKeys {
     pub(super) fn new(link: CommandLink, node: NodeId, may: bool) -> Self {
         if !may {
-            debug!("~lock:node:* is not allowed: operators cannot see the processes of nodes");
+            foreign::log(|| {
+                debug!("~lock:node:* is not allowed: operators cannot see the processes of nodes");
+            });
         }
         Self { link, node, may: Arc::new(AtomicBool::new(may)) }
     }
@@ -76,7 +79,9 @@ impl NodeKeys {
                     // The server logs each refused attempt.
                     if may.swap(false, Ordering::Relaxed) {
                         let reason = &*error.detail;
-                        debug!(reason, "operators cannot see the processes of nodes");
+                        foreign::log(|| {
+                            debug!(reason, "operators cannot see the processes of nodes");
+                        });
                     }
                     Ok(T::default())
                 }

@@ -8,6 +8,7 @@ use redis::Value;
 use tracing::{debug, warn};
 
 use super::run::Run as _;
+use crate::foreign;
 use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 
@@ -45,7 +46,9 @@ pub(crate) async fn check_server(
             check(Server { version, mode, is_replica }, needs)
         }
         Err(error) if is_unavailable(&error) => {
-            debug!("neither HELLO nor INFO is available: the server version is not checked");
+            foreign::log(|| {
+                debug!("neither HELLO nor INFO is available: the server version is not checked");
+            });
             Ok(())
         }
         Err(error) => Err(LockError::of_store(error)),
@@ -120,24 +123,28 @@ pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Resu
     let info = match info(link).await {
         Ok(info) => info,
         Err(error) if is_unavailable(&error) => {
-            debug!("INFO is not allowed: the memory policy is not checked");
+            foreign::log(|| debug!("INFO is not allowed: the memory policy is not checked"));
             return Ok(());
         }
         Err(error) => return Err(LockError::of_store(error)),
     };
     let policy = info.of("maxmemory_policy");
     if info.of("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction" {
-        warn!(
-            policy,
-            "Redis may evict locks when its memory is full: set maxmemory-policy to noeviction"
-        );
+        foreign::log(|| {
+            warn!(
+                policy,
+                "Redis may evict locks when its memory is full: set maxmemory-policy to noeviction"
+            );
+        });
     }
     // INFO has this field only if min-replicas-to-write and min-replicas-max-lag are set.
     if is_watched && info.of("min_slaves_good_slaves").is_empty() {
-        warn!(
-            "a returning old primary grants locks until the sentinels demote it: set \
-             min-replicas-to-write to 1 or more and min-replicas-max-lag to 2 on all servers"
-        );
+        foreign::log(|| {
+            warn!(
+                "a returning old primary grants locks until the sentinels demote it: set \
+                 min-replicas-to-write to 1 or more and min-replicas-max-lag to 2 on all servers"
+            );
+        });
     }
     Ok(())
 }

@@ -185,6 +185,7 @@ impl Mark {
         }
         server_time.begin_epoch(written_us);
         server_time.note_first(now_us, server);
+        server_time.log();
         let kept = Duration::from_micros(now_us.saturating_sub(written_us));
         let age = match fresh == run {
             true => Duration::MAX,
