@@ -24,7 +24,8 @@
 //! // While this handler runs, no other request for the same order runs, on any machine.
 //! async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, StatusCode> {
 //!     let hold = [order.fencing_token().into(), order.id];
-//!     // First raise the row's token: from now on, no earlier holder can write.
+//!     // First raise the row's token: from now on, no earlier holder can write. `execute` fails if no
+//!     // row changed: then a later holder exists.
 //!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await?;
 //!     // Now read the row, and do the work.
 //!     // Then write, if the row still has this hold's token.

@@ -34,6 +34,7 @@ use crate::rejection::LockedRejection;
 /// # async fn execute(_sql: &str, _parameters: [u64; 2]) -> Result<(), StatusCode> { Ok(()) }
 /// async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, StatusCode> {
 ///     let hold = [order.fencing_token().get(), order.id];
+///     // `execute` fails if no row changed: then a later holder exists.
 ///     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await?;
 ///     // Now read the row, and do the work.
 ///     execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await?;

@@ -179,7 +179,8 @@ impl Dashboard {
 
     /// Sets a future whose completion ends the event streams of open pages. It should complete when
     /// a graceful shutdown starts, so that the shutdown does not wait for open pages. The future is
-    /// polled only while a page is open.
+    /// polled only while a page is open, so it must also complete if the shutdown started before it
+    /// was first polled.
     ///
     /// ```
     /// # async fn example(listener: tokio::net::TcpListener) -> std::io::Result<()> {
@@ -238,7 +239,7 @@ struct Board {
     locks: Locks,
     allows_release: bool,
     hosts: Vec<Host>,
-    /// Ends the event streams of open pages when cancelled.
+    /// Ends the event streams of open pages when it completes.
     end: End,
     live: Live,
     survey: LastSurvey,

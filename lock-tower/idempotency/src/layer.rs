@@ -132,8 +132,8 @@ impl IdempotencyLayer {
     }
 
     /// Sets how requests wait for their lock, with the options of lock-tower's [`LockScopeLayer`].
-    /// `set` receives the current options and returns the new ones. By default a request waits at
-    /// most 10 s.
+    /// `set` receives the current options and returns the new ones. By default a request waits as
+    /// long as the `Locks` sets, or at most 10 s.
     ///
     /// [`on_lost`](LockScopeLayer::on_lost), [`max_hold`](LockScopeLayer::max_hold),
     /// [`hold_until_body_end`](LockScopeLayer::hold_until_body_end) and

@@ -20,11 +20,11 @@ use crate::refusal::LockError;
 ///
 /// ```
 /// # use lock_tower::LockHandle;
-/// # /// Fails where no row was changed.
 /// # async fn execute(_sql: &str, _parameters: [i64; 2]) -> Result<(), ()> { Ok(()) }
 /// async fn pay<B>(request: http::Request<B>) -> Result<(), ()> {
 ///     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
 ///     let hold = [lock.fencing_token().into(), 42];
+///     // `execute` fails if no row changed: then a later holder exists.
 ///     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await?;
 ///     // Now read the row, and do the work.
 ///     execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await

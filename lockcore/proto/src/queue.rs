@@ -242,14 +242,14 @@ impl<'a> Call<'a> {
     /// Adds a hold to the reply. Its token is set when the command ends.
     fn report(&mut self, member: &Member, left_ms: u64) {
         let (member, batch) = (member.clone(), Vec::new());
-        self.grants.push(Grant { member, token: token::NONE, left_ms, batch });
+        self.grants.push(Grant { member, token: FencingToken::NONE, left_ms, batch });
     }
 
     /// Adds a hold to the reply, with the ids of its batch members. Its token is set when the
     /// command ends.
     fn report_batch(&mut self, member: &Member, left_ms: u64, batch: &[u64]) {
         let (member, batch) = (member.clone(), batch.to_vec());
-        self.grants.push(Grant { member, token: token::NONE, left_ms, batch });
+        self.grants.push(Grant { member, token: FencingToken::NONE, left_ms, batch });
     }
 
     /// Returns true if the reply already contains this member's hold, alone or within a batch.

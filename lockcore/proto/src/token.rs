@@ -47,9 +47,6 @@ impl FencingToken {
     }
 }
 
-/// Another name of [`FencingToken::NONE`].
-pub const NONE: FencingToken = FencingToken::NONE;
-
 /// Returns the token for a new grant: the server time `now_us`, in µs since the epoch, or a greater
 /// number, so that the token is above `previous` (the last token) and `seen_us` (the latest time
 /// read from a server). The greatest token, 2^53 - 1, is ignored as `previous`, because no token is

@@ -78,10 +78,10 @@ impl NodeGuard {
     }
 
     /// Returns the fencing token. Permits have no token: the result is
-    /// [`NONE`](proto::token::NONE).
+    /// [`NONE`](FencingToken::NONE).
     pub(crate) fn fencing_token(&self) -> FencingToken {
         let hold = self.hold();
-        if hold.demand.is_permits() { proto::token::NONE } else { hold.token }
+        if hold.demand.is_permits() { FencingToken::NONE } else { hold.token }
     }
 
     pub(crate) fn lock(&self) -> &LockName {

@@ -64,8 +64,8 @@ impl LockKey {
         Ok(Self { encoded: LockName::from(name), foreign: true })
     }
 
-    /// Returns the encoded name, for which [`new`](Self::new) would make another key: to give the
-    /// name on, use [`given`](Self::given).
+    /// Returns the encoded name. If it has an escape, [`new`](Self::new) makes another key of it:
+    /// to give the name on, use [`given`](Self::given).
     ///
     /// It is the name as the store knows it, but without the namespace: braces and percent signs
     /// are percent-encoded, unless the name is [foreign](Self::foreign).
