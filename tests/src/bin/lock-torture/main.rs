@@ -19,7 +19,7 @@ use lock_tests::chaos::{
     Violation, What,
 };
 
-const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared|runs] [KIND...]
+const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared|batches] [KIND...]
        lock-torture takeover KILLS
        lock-torture dead WAITERS
        lock-torture stall WAITERS LOCKS
