@@ -23,8 +23,8 @@ const SET_UP_ANEW: Duration = Duration::from_secs(30);
 pub(super) struct Known {
     /// The primary in the newest configuration; `None` before the first trusted reply.
     newest: Option<Primary>,
-    /// The primary that a majority of sentinels names in a configuration that is not newer, and when
-    /// they first did. `None` if there is no such majority.
+    /// The primary that a majority of sentinels names in a configuration that is not newer, and
+    /// when they first did. `None` if there is no such majority.
     behind: Option<(Primary, Instant)>,
 }
 
