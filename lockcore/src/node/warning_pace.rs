@@ -129,7 +129,7 @@ impl WarningPace {
                 tokio::time::sleep_until(end).await;
                 let left_out = locked(&period).end();
                 let warning = warning.text();
-                foreign::call(super::observe::WATCHERS, || {
+                foreign::log(|| {
                     warn!(
                         %node, primary, warning, left_out, within = ?PERIOD,
                         "many warnings of a kind: the others were left out"
