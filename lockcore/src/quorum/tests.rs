@@ -542,16 +542,22 @@ async fn a_token_is_above_those_of_primaries_whose_clocks_are_ahead() {
     assert!(guard.fencing_token() > before);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_primary_whose_clock_is_set_back_counts_once_it_was_watched_for_the_longest_lease() {
-    let mut network = Network::new(3, 20);
-    // An hour ahead when emptied, and corrected later.
+/// Starts a process that reaches two primaries. The first was emptied while its clock was an hour
+/// ahead, and was corrected later: by its own clock it does not count for an hour.
+async fn with_a_clock_set_back(seed: u64) -> (Network, usize) {
+    let mut network = Network::new(3, seed);
     network.primaries[0].set_clock_forward(ms(3_600_000));
     let process = network.start();
     network.restart(0, false);
     sleep(ms(500)).await;
     network.primaries[0].set_clock_back(ms(3_600_000));
     network.cut(process, 1, true);
+    (network, process)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_primary_whose_clock_is_set_back_counts_once_it_was_watched_for_the_longest_lease() {
+    let (network, process) = with_a_clock_set_back(20).await;
     let began = Instant::now();
     let request = network.locks(process).key("k").lease(MAX_LEASE);
     let guard = soon(request.lock()).await.expect("granted");
@@ -562,14 +568,7 @@ async fn a_primary_whose_clock_is_set_back_counts_once_it_was_watched_for_the_lo
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_connection_does_not_restart_the_observation_of_a_primary() {
-    let mut network = Network::new(3, 37);
-    // Does not count by its own clock for an hour.
-    network.primaries[0].set_clock_forward(ms(3_600_000));
-    let process = network.start();
-    network.restart(0, false);
-    sleep(ms(500)).await;
-    network.primaries[0].set_clock_back(ms(3_600_000));
-    network.cut(process, 1, true);
+    let (network, process) = with_a_clock_set_back(37).await;
     let began = Instant::now();
     let request = network.locks(process).key("k").lease(MAX_LEASE);
     let waiting = tokio::spawn(request.lock());
