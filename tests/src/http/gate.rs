@@ -42,6 +42,17 @@ impl Gate {
 }
 
 impl Keeper {
+    /// Drops the response once a request has entered, as a server does when the client disconnects.
+    /// Then lets the request on.
+    pub async fn abandon(&mut self, mut response: impl Future + Unpin) {
+        tokio::select! {
+            _ = &mut response => unreachable!("the gate is closed"),
+            () = self.entered() => {}
+        }
+        drop(response);
+        self.let_one_on();
+    }
+
     /// Waits until one more handler runs.
     pub async fn entered(&mut self) {
         timeout(LIMIT, self.entered.recv()).await.expect("a handler runs").expect("a gate");
