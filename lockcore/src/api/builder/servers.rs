@@ -79,9 +79,9 @@ use crate::types::error::LockError;
 /// Each lock lives on the primary that serves the slot of the lock name, together with the queue,
 /// tokens and leases. A failed primary affects no locks of other primaries. While a slot moves,
 /// requests for the slot's locks are refused for some milliseconds and retried within their time
-/// limit. After a failover, holds are renewed and waiters re-enqueue, as with sentinels, and grants
-/// may be lost in the same way. There are two connections to each primary. Errors name the address
-/// of the first unusable primary.
+/// limit. After a failover, holds are renewed and waiters keep their positions, as with sentinels,
+/// and the last grants may be lost in the same way. There are two connections to each primary.
+/// Errors name the address of the first unusable primary.
 ///
 /// # Quorum
 ///
