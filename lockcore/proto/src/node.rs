@@ -724,6 +724,7 @@ impl<P: Mirror> Core<P> {
         for lane in 0..self.table.lanes().len() as u16 {
             let is_parked = !self.table.lane(lane).parked.is_empty();
             let traffic = self.table.traffic(lane);
+            traffic.gave_up = false;
             traffic.retry_from = 0;
             if !is_up {
                 // Nothing is sent until both connections are back.

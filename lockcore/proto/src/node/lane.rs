@@ -68,6 +68,10 @@ pub(super) struct Traffic {
     /// Releases that the server may not know, because it took over shortly after them, or did not
     /// acknowledge them. Their members are removed there once more.
     pub(super) again: VecDeque<RecentRelease>,
+    /// True from the moment when a member is given up until the server replies or a connection is
+    /// opened. Meanwhile, none of the members in `again` leaves: it would fail for as long again,
+    /// and keep the node from its end.
+    pub(super) gave_up: bool,
 }
 
 impl Default for Traffic {
@@ -84,6 +88,7 @@ impl Default for Traffic {
             retry_from: 0,
             pause: FIRST_RETRY,
             again: VecDeque::new(),
+            gave_up: false,
         }
     }
 }

@@ -11,9 +11,9 @@
 //! more there. It does so only once: if yet another server takes over right then, the hold ends
 //! with its lease, and the queue position with a claim.
 //!
-//! A member that was given up, because the server acknowledged none of its leaves in an outage,
-//! leaves once more, too. If the server refused writes, it does so only for the node's other
-//! waiters.
+//! A member that was given up, because the server acknowledged none of its leaves, leaves once
+//! more, too: as soon as this server replies to another write, or a connection is opened. Neither
+//! depends on the state of other servers of a Redis Cluster.
 
 use std::collections::VecDeque;
 
@@ -192,6 +192,7 @@ impl<P: Mirror> Core<P> {
     /// this lane now.
     pub(super) fn may_leave_again(&self, lane: &Lane) -> bool {
         !lane.traffic.again.is_empty()
+            && !lane.traffic.gave_up
             && lane.leaves.first().is_none_or(|(at, _)| *at > self.now)
             && lane.leaves.len() < self.part_of_window()
             && self.commands.is_up()

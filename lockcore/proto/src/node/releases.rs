@@ -135,9 +135,10 @@ impl<P: Mirror> Core<P> {
 
     /// Handles a failed release or leave: schedules a leave as the next try, or gives up after the
     /// last try. Repeating is harmless: the first request to run removes the member, and later ones
-    /// find nothing. A member that was given up leaves again after an outage, or after a time in
-    /// which the server refused writes, because it may still be queued: the node's other waiters
-    /// keep it alive there, and its turn would delay them.
+    /// find nothing. A member that was given up leaves again once the server replies, after an
+    /// outage or a time in which the server refused writes. It may still be queued: the node's
+    /// other waiters keep it alive there, and its turn would delay them. After [`close`](Core::close)
+    /// it does not leave again, because a node without waiters keeps no member alive.
     pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
@@ -162,10 +163,9 @@ impl<P: Mirror> Core<P> {
                 entry.state = State::Over;
                 entry.leaves_again
             });
-            // Parked attempts are about to wait.
-            let is_parked = || !self.table.lane(self.table.lane_of(lock)).parked.is_empty();
-            let has_waiters = self.table.lines().contains_key(lock) || is_parked();
-            if error.is_transient() && (has_waiters || !self.commands.is_up()) {
+            if error.is_transient() && !self.is_closed {
+                let lane = self.table.lane_of(lock);
+                self.table.traffic(lane).gave_up = true;
                 let (lock, member) = (lock.clone(), member.clone());
                 let is_for_all = false;
                 self.leave_later(RecentRelease { number, heard: now, is_for_all, lock, member });

@@ -124,6 +124,8 @@ impl<P: Mirror> Core<P> {
         let traffic = self.table.traffic(request.lane);
         traffic.last_success = self.now;
         traffic.is_silent = false;
+        // A server that refuses writes still replies to reads.
+        traffic.gave_up &= matches!(request.command, Command::Inspect { .. });
     }
 
     /// Records that a request failed. If it may have run, and no other response has arrived since

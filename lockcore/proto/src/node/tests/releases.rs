@@ -1,6 +1,7 @@
 //! Releases and leaves.
 
 use super::*;
+use crate::Inspection;
 
 /// Returns the command that releases a hold granted by a message, before or after the acquire was
 /// answered.
@@ -162,10 +163,27 @@ fn a_second_outage_lets_a_given_up_waiter_leave_once_more_and_counts_it_no_secon
     assert_eq!(core.counts().failed, 1);
 }
 
+/// Lets this error end every leave of the lock and every touch, until nothing is due for a while.
+/// Returns the number of leaves.
+fn refuse(core: &mut Core<()>, now: &mut Moment, lock: &str, error: &StoreError) -> usize {
+    let end = *now + 4 * LEASE;
+    let mut leaves = 0;
+    while *now < end {
+        for request in ticked(core, *now) {
+            assert_eq!(request.lock.as_str(), lock);
+            leaves += usize::from(matches!(request.command, Command::Leave { .. }));
+            core.event(*now).unanswered(&request, error);
+        }
+        let Some(next) = core.next() else { break };
+        *now = next.max(*now);
+    }
+    leaves
+}
+
 // While a server refuses writes, the connection is up. A leave that is repeated for ever would keep
 // the node, and a shutdown, from its end.
 #[test]
-fn a_leave_is_repeated_at_a_server_that_refuses_writes_only_for_other_waiters_of_the_lock() {
+fn a_leave_given_up_at_a_server_that_refuses_writes_is_sent_again_once_a_write_is_accepted() {
     let refuses_writes = StoreError::refused(LockErrorKind::ReadOnly, "MISCONF");
     for others in [0, 1] {
         let mut core = core();
@@ -174,21 +192,57 @@ fn a_leave_is_repeated_at_a_server_that_refuses_writes_only_for_other_waiters_of
             queued(&mut core, at(0), "a");
         }
         core.event(at(1)).cancel(attempt);
-        let (mut now, mut leaves) = (at(1), 0);
-        while now < at(1) + 4 * LEASE {
-            for request in ticked(&mut core, now) {
-                if matches!(request.command, Command::Leave { .. }) {
-                    let left = leaving(std::slice::from_ref(&request));
-                    assert_eq!(left, std::slice::from_ref(&member));
-                    leaves += 1;
-                }
-                core.event(now).unanswered(&request, &refuses_writes);
-            }
-            let Some(next) = core.next() else { break };
-            now = next.max(now);
-        }
-        assert_eq!(core.counts().given_back, others, "after {leaves} leaves");
+        let mut now = at(1);
+        let leaves = refuse(&mut core, &mut now, "a", &refuses_writes);
+        assert_eq!(core.counts().given_back, 0, "after {leaves} leaves");
+        assert!((15..30).contains(&leaves), "{leaves} leaves");
+        let inspect = core.untracked_request(LockName::from("a"), Command::INSPECT, now);
+        let (holds, waiters) = (Vec::new(), Vec::new());
+        let found = Inspection { holds, waiters, holding: 0, waiting: 0, token: None, now_us: 1 };
+        core.event(now).replied(&inspect, &Answer::Inspected(found));
+        while core.event(now).tick() {}
+        assert_eq!(core.counts().given_back, 0, "the server accepts reads at all times");
+        held(&mut core, now, "b");
+        assert_eq!(leaving(&ticked(&mut core, now)), [member]);
     }
+}
+
+// Found by reading: only an outage of all primaries counted.
+#[test]
+fn a_waiter_whose_leave_was_given_up_while_its_own_primary_was_away_leaves_after_it() {
+    let away = StoreError::refused(LockErrorKind::Unavailable, "away");
+    let (here, there) = (named(0, 0), named(1, 0));
+    let again = |ends_outage: fn(&mut Core<()>, Moment)| {
+        let mut core = core();
+        core.event(at(0)).set_lanes(lanes());
+        let (attempt, member) = queued(&mut core, at(0), &here);
+        core.event(at(1)).cancel(attempt);
+        let mut now = at(1);
+        refuse(&mut core, &mut now, &here, &away);
+        held(&mut core, now, &there);
+        assert_eq!(ticked(&mut core, now), [], "another primary replies");
+        ends_outage(&mut core, now);
+        let requests = ticked(&mut core, now);
+        assert_eq!((leaving(&requests), core.counts().given_back), (vec![member], 1));
+    };
+    again(|core, now| core.event(now).linked(Link::Up, Link::Up));
+    again(|core, now| drop(held(core, now, &named(0, 1))));
+    // Another server has the slot.
+    again(|core, now| {
+        core.event(now).set_lanes((0..crate::wire::slot::SLOTS).map(|_| LANES).collect());
+    });
+}
+
+#[test]
+fn a_closed_node_repeats_no_leave_that_was_given_up() {
+    let mut core = core();
+    let (attempt, _) = queued(&mut core, at(0), "a");
+    core.event(at(1)).cancel(attempt);
+    core.event(at(1)).close();
+    let mut now = at(1);
+    refuse(&mut core, &mut now, "a", &StoreError::ambiguous("away"));
+    core.event(now).linked(Link::Up, Link::Up);
+    assert_eq!(ticked(&mut core, now), []);
 }
 
 // The key belongs to another program, for example, so it would be refused forever.
