@@ -130,9 +130,10 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Returns a channel that shows the state of the command connection.
     fn commands(&self) -> watch::Receiver<Link>;
 
-    /// Returns true if the command connection to this lock's server is up.
-    fn is_up_for(&self, _lock: &LockName) -> bool {
-        self.commands().borrow().is_up()
+    /// Returns the error of the command connection to this lock's server; `None` while it is up,
+    /// even if the server is slow.
+    fn why_down(&self, _lock: &LockName) -> Option<StoreError> {
+        self.commands().borrow().why_down()
     }
 
     /// Returns the current outage of this lock's server; `None` if the server is reachable. If

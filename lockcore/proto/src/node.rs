@@ -468,8 +468,9 @@ impl<P: Mirror> Core<P> {
 
     /// Cancels an attempt whose caller is gone or has timed out. If the server may know the
     /// attempt, the core removes it there by a leave. Returns an error if the attempt waited for
-    /// the store instead of the lock: the connection was lost, the acquire had failed, or an
-    /// attempt that must not queue was never sent. `None` if the lock was just busy.
+    /// the store instead of the lock: the acquire had failed, or an attempt that must not queue was
+    /// never sent. `None` if the lock was just busy, as far as the core knows: the driver knows
+    /// whether the connection to this lock's server is down.
     pub fn cancel(&mut self, attempt: u64) -> Option<StoreError> {
         let number = self.current(attempt)?;
         let entry = self.table.get(number)?;
@@ -482,20 +483,13 @@ impl<P: Mirror> Core<P> {
                 Some(StoreError::refused(LockErrorKind::QueueFull, TOO_MANY_AT_ONCE))
             }
             // After a request time-out, the attempt is backing off with that error.
-            State::Asking { error, .. } => error.clone().or_else(|| self.disconnected()),
+            State::Asking { error, .. } => error.clone(),
             State::Parked { error } => Some(error.clone()),
-            State::Unsent | State::Waiting | State::Confirming { .. } => self.disconnected(),
             _ => None,
         };
         self.table.change(number, |entry| entry.caller = Caller::Gone);
         self.withdraw(number);
         unanswered
-    }
-
-    /// Returns the error of the connection for commands, if it is lost; `None` while it is open,
-    /// even if the server is slow.
-    fn disconnected(&self) -> Option<StoreError> {
-        self.commands.why_down()
     }
 
     /// Releases a guard's hold. `number` is the member id in [`Outcome::Granted`]. The caller sends

@@ -385,6 +385,9 @@ impl RunningAttempt {
         if let Some(outcome) = self.outcome(node, outcome) {
             return outcome;
         }
+        // In an outage a queued attempt waits for the store, too. On a Redis Cluster only the
+        // primary of this lock counts.
+        let unanswered = unanswered.or_else(|| node.store.why_down(&self.lock));
         let error = match (unanswered, end, self.limit) {
             (Some(error), ..) | (None, End::Store(Some(error)), _) => node.error(error),
             // The server is slow and not away, so nobody may continue without the lock.

@@ -119,7 +119,7 @@ impl NodeGuard {
         let NodeHold { node, shared, lock, .. } = self.hold();
         if self.is_lost() {
             HoldState::Lost
-        } else if shared.is_unanswered() || !node.store.is_up_for(lock) {
+        } else if shared.is_unanswered() || node.store.why_down(lock).is_some() {
             HoldState::Uncertain
         } else {
             HoldState::Held

@@ -36,6 +36,7 @@ macro_rules! delegate_to_store {
     };
 }
 
+mod away;
 mod busy;
 mod clocks;
 mod ended;

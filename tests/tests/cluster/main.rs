@@ -2,6 +2,7 @@
 //! refusals.
 
 mod addresses;
+mod away;
 mod common;
 mod failover;
 mod frozen;

@@ -13,7 +13,7 @@
 //!
 //! A member that was given up, because the server acknowledged none of its leaves, leaves once
 //! more, too: as soon as this server replies to another write, or a connection is opened. Neither
-//! depends on the state of other servers of a Redis Cluster.
+//! depends on a Redis Cluster's other servers.
 
 use std::collections::VecDeque;
 

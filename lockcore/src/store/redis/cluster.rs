@@ -272,8 +272,11 @@ impl Store for ClusterStore {
         self.0.commands.subscribe()
     }
 
-    fn is_up_for(&self, lock: &LockName) -> bool {
-        self.0.slots().owner(lock.slot()).is_some_and(|shard| shard.check(false).is_ok())
+    fn why_down(&self, lock: &LockName) -> Option<StoreError> {
+        match self.0.slots().owner(lock.slot()) {
+            Some(shard) => shard.check(false).err(),
+            None => Some(unavailable("no primary serves the slot".to_owned())),
+        }
     }
 
     fn outage(&self, lock: &LockName, hears: bool) -> Option<Outage> {
