@@ -5,6 +5,10 @@
 //! - A server is recognised by the run id in INFO. A user without that right loads a unique script:
 //!   a server that still has the script by digest has not restarted, and is not a promoted replica,
 //!   since scripts are neither replicated nor persisted from 7.0 on.
+//! - The same run may have other data: behind a name, a server may have been a replica and the
+//!   primary again since the last connection. INFO shows that by the replication history's id,
+//!   the script does not. The id also changes when a first replica is attached, so it counts only
+//!   after a reconnect.
 
 use std::sync::OnceLock;
 
@@ -76,6 +80,9 @@ pub(crate) struct Identity {
     /// The server's run id, which changes with each restart; `None` if the Redis user may not read
     /// it.
     run: Option<String>,
+    /// The server's replication history, an id which changes when a replica is promoted; `None`
+    /// if the Redis user may not read it.
+    history: Option<String>,
     /// The source of a random script that this client has loaded. A server that still has the
     /// script has not restarted since. `None` if the run id is known, or the server replicates
     /// scripts or refuses this one.
@@ -85,9 +92,15 @@ pub(crate) struct Identity {
 impl Identity {
     /// Returns true if both connections are known to lead to the same run of the same server. False
     /// if neither run id nor script is known.
-    pub(crate) fn is_on_server_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_on_run_of(&self, other: &Self) -> bool {
         let is_same = |ours: &Option<String>, theirs| ours.is_some() && ours == theirs;
         is_same(&self.run, &other.run) || is_same(&self.mark, &other.mark)
+    }
+
+    /// Returns true if, in addition, the server is known not to have been a replica in between,
+    /// with the data of another server.
+    pub(crate) fn is_on_server_of(&self, other: &Self) -> bool {
+        self.is_on_run_of(other) && self.history == other.history
     }
 
     /// Returns the connection's id if the connection belongs to this run of the server. `None` if
@@ -142,10 +155,7 @@ impl ConnectionSetup {
             async move { connection.send(&command).await }
         };
         let extras = self.extras.get().copied().unwrap_or_default();
-        let run = self.server_run(connection).await?;
-        let may_mark = run.is_none() && hello.is_some_and(Hello::keeps_scripts);
-        let mark = if may_mark { mark(connection, old).await? } else { None };
-        let mut identity = Identity { id: None, run, mark };
+        let mut identity = self.identify(connection, hello, old).await?;
         if let (Some(id), true) = (old.id_on(identity.run.as_deref()), extras.kill) {
             // The server refuses this if the rights have changed since.
             let _ = send(client(&["KILL", "ID", id])).await;
@@ -155,7 +165,7 @@ impl ConnectionSetup {
             .into_iter()
             .filter(|_| extras.introduce)
             .map(|(field, value)| client(&["SETINFO", field, value]));
-        let loads = extras.load && !identity.is_on_server_of(old);
+        let loads = extras.load && !identity.is_on_run_of(old);
         let scripts = self.scripts.iter().filter(|_| loads);
         // All sent together. It does not matter whether the server accepts the names.
         let (_, loaded) = tokio::join!(
@@ -177,17 +187,42 @@ impl ConnectionSetup {
         Ok(identity)
     }
 
-    /// Requests the server's run id; `None` if the Redis user may not read it. Fails only if the
-    /// connection breaks.
-    async fn server_run(&self, connection: &Connection) -> Result<Option<String>, ClientError> {
+    /// Returns what identifies the server at the other end of a connection. `old` identifies the
+    /// server that it is to be compared with.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub(crate) async fn identify(
+        &self,
+        connection: &Connection,
+        hello: Option<&Hello>,
+        old: &Identity,
+    ) -> Result<Identity, ClientError> {
+        // Sent together, because before 7.0 a single INFO returns a single section.
+        let (run, history) = tokio::try_join!(
+            self.field(connection, "server", "run_id:"),
+            self.field(connection, "replication", "master_replid:"),
+        )?;
+        let may_mark = run.is_none() && hello.is_some_and(Hello::keeps_scripts);
+        let mark = if may_mark { mark(connection, old).await? } else { None };
+        Ok(Identity { id: None, run, history, mark })
+    }
+
+    /// Requests a field of this section of INFO; `None` if the Redis user may not read it. Fails
+    /// only if the connection breaks.
+    async fn field(
+        &self,
+        connection: &Connection,
+        section: &str,
+        field: &str,
+    ) -> Result<Option<String>, ClientError> {
         if !self.extras.get().is_some_and(|extras| extras.info) {
             return Ok(None);
         }
-        let mut info = redis::cmd("INFO");
-        info.arg("server");
-        match connection.send(&info).await {
+        match connection.send(redis::cmd("INFO").arg(section)).await {
             Ok(answer) => {
-                Ok(redis::from_redis_value::<String>(answer).ok().as_deref().and_then(read_run))
+                let info: Option<String> = redis::from_redis_value(answer).ok();
+                Ok(info.and_then(|info| read_field(&info, field)))
             }
             // Returned, because without a run id the server would count as another server.
             Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
@@ -200,22 +235,25 @@ impl ConnectionSetup {
 /// if the server still has it, otherwise a new script, which is loaded. `None` if the server
 /// refuses to run it. Fails only if the connection breaks.
 async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>, ClientError> {
-    let is_known = async |command: &Cmd| match connection.send(command).await {
+    if let Some(mark) = &old.mark {
+        let digest = sha1_smol::Sha1::from(mark).digest().to_string();
+        if is_run(connection, redis::cmd("EVALSHA").arg(digest).arg(0)).await? {
+            return Ok(Some(mark.clone()));
+        }
+    }
+    let mark = format!("return '{:032x}'", rand::random::<u128>());
+    let is_there = is_run(connection, redis::cmd("EVAL").arg(&mark).arg(0)).await?;
+    Ok(is_there.then_some(mark))
+}
+
+/// Returns true if the server runs this script, and false if it does not have or refuses the
+/// script. Fails only if the connection breaks.
+async fn is_run(connection: &Connection, script: &Cmd) -> Result<bool, ClientError> {
+    match connection.send(script).await {
         Ok(_) => Ok(true),
         Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
         Err(_) => Ok(false),
-    };
-    if let Some(mark) = &old.mark
-        && is_known(
-            redis::cmd("EVALSHA").arg(sha1_smol::Sha1::from(mark).digest().to_string()).arg(0),
-        )
-        .await?
-    {
-        return Ok(Some(mark.clone()));
     }
-    let mark = format!("return '{:032x}'", rand::random::<u128>());
-    let is_there = is_known(redis::cmd("EVAL").arg(&mark).arg(0)).await?;
-    Ok(is_there.then_some(mark))
 }
 
 /// Requests the server's time, in µs since the epoch.
@@ -236,8 +274,8 @@ fn client(arguments: &[&str]) -> Cmd {
     client
 }
 
-fn read_run(info: &str) -> Option<String> {
-    Some(info.lines().find_map(|line| line.strip_prefix("run_id:"))?.trim_end().to_owned())
+fn read_field(info: &str, field: &str) -> Option<String> {
+    Some(info.lines().find_map(|line| line.strip_prefix(field))?.trim_end().to_owned())
 }
 
 fn read_id(info: &Value) -> Option<String> {
@@ -254,6 +292,7 @@ mod tests {
         let of = |id: Option<&str>, run: Option<&str>| Identity {
             id: id.map(str::to_owned),
             run: run.map(str::to_owned),
+            history: None,
             mark: None,
         };
         let known = of(Some("7"), Some("a"));
@@ -270,6 +309,7 @@ mod tests {
         let of = |run: Option<&str>, mark: Option<&str>| Identity {
             id: Some("7".to_owned()),
             run: run.map(str::to_owned),
+            history: None,
             mark: mark.map(str::to_owned),
         };
         let known = of(Some("a"), Some("b"));
@@ -277,5 +317,18 @@ mod tests {
         assert!(of(None, Some("b")).is_on_server_of(&known));
         assert!(!of(Some("b"), Some("a")).is_on_server_of(&known));
         assert!(!of(None, None).is_on_server_of(&of(None, None)));
+    }
+
+    #[test]
+    fn a_server_that_was_a_replica_in_between_is_the_same_run_and_another_server() {
+        let of = |history: &str| Identity {
+            run: Some("a".to_owned()),
+            history: Some(history.to_owned()),
+            ..Identity::default()
+        };
+        let known = of("b");
+        assert!(of("b").is_on_server_of(&known));
+        assert!(!of("c").is_on_server_of(&known));
+        assert!(of("c").is_on_run_of(&known));
     }
 }

@@ -132,3 +132,38 @@ async fn a_replica_that_serves_no_stale_data_is_left_though_it_closes_no_connect
     connected(&locks).await;
     release(held(&locks, "k", LONG).await).await;
 }
+
+/// Makes the name lead a process to a replica, which becomes a primary without the holds in
+/// between, and then back to the run that it knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_a_replica_in_between_counts_as_another_though_it_never_restarted() {
+    let Pair { primary: old, replica: new, at_primary: mut at_old, .. } = pair().await;
+    let name = Front::start(old.address()).await;
+    let (near, far) = (connect(&old.url()).await, connect(&name.url()).await);
+    let read = soon("a read", near.read("doc")).await.expect("free");
+    // Its token is above the token of the read, so that a read on another server draws a new one.
+    release(held(&far, "other", LONG).await).await;
+    let mut at_new = Raw::connect(&new.url()).await;
+    let nowhere = Port::free();
+    name.leads_to(([127, 0, 0, 1], nowhere.number()).into());
+    name.cut();
+    eventually("it is cut", SOON, async || !far.status().is_connected()).await;
+    eventually("all is replicated", SOON, async || {
+        let mut wait = cmd("WAIT");
+        wait.arg(1).arg(100);
+        at_old.ask::<()>(cmd("SET").arg("written").arg(2)).await;
+        at_old.ask::<u32>(&wait).await == 1
+    })
+    .await;
+    replicaof(&mut at_new, "NO", "ONE").await;
+    replicaof(&mut at_old, "127.0.0.1", new.port()).await;
+    eventually("it is a replica", SOON, async || {
+        at_old.clone().info("replication").await.contains("master_link_status:up")
+    })
+    .await;
+    replicaof(&mut at_old, "NO", "ONE").await;
+    name.leads_to(old.address());
+    connected(&far).await;
+    let other = soon("another read", far.read("doc")).await.expect("beside the first");
+    assert!(other.fencing_token() > read.fencing_token());
+}
