@@ -410,6 +410,47 @@ impl CommandLink {
         self.0.give_up(generation, reason);
     }
 
+    /// Gives up the connection with this number if its server states that it is a replica. A
+    /// replica answers PINGs, so that the link would keep the connection.
+    pub async fn give_up_replica(&self, generation: u64, reason: &str) {
+        let Some(sender) = self.0.usable().filter(|sender| sender.generation == generation) else {
+            return;
+        };
+        let hello = sender.connection.send(&Hello::command()).await.ok();
+        if hello.as_ref().and_then(Hello::read).is_some_and(|hello| hello.is_replica()) {
+            self.give_up_if(generation, reason);
+        }
+    }
+
+    /// Returns true if the current server's run can be recognised. False before Redis 7.0
+    /// without the right to read the run id.
+    pub fn knows_server(&self) -> bool {
+        self.0.current().identity.is_known()
+    }
+
+    /// Returns true if `opened`, a further connection, leads to the same run of the same server as
+    /// the connection with this number. False if that connection was replaced, or the run cannot be
+    /// recognised.
+    ///
+    /// # Errors
+    /// A connection broke.
+    pub async fn is_same_server(
+        &self,
+        opened: &Opened,
+        generation: u64,
+    ) -> Result<bool, ClientError> {
+        let (connection, ours) = {
+            let current = self.0.current();
+            let connection = current.connection.clone();
+            (connection.filter(|_| current.generation == generation), current.identity.clone())
+        };
+        let Some(connection) = connection else { return Ok(false) };
+        setup::load_mark(&connection, &ours).await?;
+        let hello = opened.hello.as_ref();
+        let theirs = self.0.setup.identify(&opened.connection, hello, &ours).await?;
+        Ok(theirs.is_on_run_of(&ours))
+    }
+
     /// Returns the connection. Without one, waits for the next connection, at most for the request
     /// timeout.
     ///

@@ -103,6 +103,11 @@ impl Identity {
         self.is_on_run_of(other) && self.history == other.history
     }
 
+    /// Returns true if the server's run can be recognised.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_on_run_of(self)
+    }
+
     /// Returns the connection's id if the connection belongs to this run of the server. `None` if
     /// it belongs to another run, where the same id may mean another connection, or if a run is
     /// unknown.
@@ -254,6 +259,17 @@ async fn is_run(connection: &Connection, script: &Cmd) -> Result<bool, ClientErr
         Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
         Err(_) => Ok(false),
     }
+}
+
+/// Loads the script by which this client recognises the server once more, because servers forget
+/// such scripts after many others. Does nothing if the server is recognised by the run id. Fails
+/// only if the connection breaks.
+pub(crate) async fn load_mark(
+    connection: &Connection,
+    identity: &Identity,
+) -> Result<(), ClientError> {
+    let Some(mark) = &identity.mark else { return Ok(()) };
+    is_run(connection, redis::cmd("EVAL").arg(mark).arg(0)).await.map(drop)
 }
 
 /// Requests the server's time, in µs since the epoch.

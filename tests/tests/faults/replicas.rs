@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lock_tests::{
-    COUNTER, CommandStats, Fault, Log, Proxy, Raw, RedisServer, eventually, holds_key, lock_key,
+    COUNTER, CommandStats, Fault, Front, Log, Proxy, Raw, RedisServer, eventually, holds_key,
+    lock_key,
 };
 use lockcore::{HoldState, LockError, LockErrorKind, Locks, LocksBuilder};
 use proto::Topology;
@@ -15,6 +16,8 @@ use crate::script::runs;
 
 /// The timeout for a replica on a busy machine.
 const PATIENT: Duration = Duration::from_millis(1_500);
+/// A lease whose end a test awaits.
+const LEASE: Duration = Duration::from_secs(9);
 
 /// A primary and its replica, which has all its data.
 pub(crate) struct Pair {
@@ -97,19 +100,77 @@ async fn a_connection_for_confirmations_that_was_closed_while_idle_fails_none() 
         let other = soon("a guard", locks.lock("other")).await.expect("granted");
         soon("a release", other.release()).await.expect("held until now");
     }
-    let clients: String = pair.at_primary.ask(cmd("CLIENT").arg("LIST")).await;
+    assert_eq!(close_confirmations(&mut pair.at_primary).await, 4);
+    let before = guard.deadline();
+    eventually("a renewal", SOON, async || guard.deadline() > before).await;
+    assert_eq!(log.warnings(), [""; 0], "none has failed");
+}
+
+/// Makes the server close all connections for confirmations. Returns their number.
+async fn close_confirmations(at: &mut Raw) -> usize {
+    let clients: String = at.ask(cmd("CLIENT").arg("LIST")).await;
     let idle: Vec<_> = clients
         .lines()
         .filter(|line| line.contains("cmd=wait"))
         .filter_map(|line| line.split_whitespace().find_map(|word| word.strip_prefix("id=")))
         .collect();
-    assert_eq!(idle.len(), 4, "{clients}");
-    for id in idle {
-        pair.at_primary.ask::<u32>(cmd("CLIENT").arg("KILL").arg("ID").arg(id)).await;
+    for id in &idle {
+        at.ask::<u32>(cmd("CLIENT").arg("KILL").arg("ID").arg(id)).await;
     }
+    idle.len()
+}
+
+/// The other server has all data and a replica, and would confirm writes that the primary never
+/// had.
+#[tokio::test]
+async fn a_name_that_leads_to_another_server_confirms_nothing_there() {
+    let (log, _here) = Log::listen();
+    let mut pair = pair().await;
+    let source = format!("127.0.0.1 {}", pair.replica.port());
+    let _its_replica = RedisServer::options().arg("replicaof", &source).start();
+    let name = Front::start(pair.primary.address()).await;
+    let builder = Locks::builder().require_replicas(1, PATIENT);
+    let locks = soon("a connection", builder.connect(name.url())).await.expect("it may");
+    let guard = soon("a guard", locks.key("key").lease(LEASE).lock()).await.expect("granted");
+    eventually("its replica is attached", SOON, async || {
+        pair.at_replica.clone().info("replication").await.contains("state=online")
+    })
+    .await;
+    pair.at_replica.ask::<()>(cmd("REPLICAOF").arg("NO").arg("ONE")).await;
+    name.leads_to(pair.replica.address());
+    close_confirmations(&mut pair.at_primary).await;
+    eventually("it is refused", SOON, async || {
+        log.warnings().iter().any(|line| line.contains("another server"))
+    })
+    .await;
+    soon("a reply", locks.inspect("key")).await.expect("the primary stays");
+    soon("the loss", guard.lost()).await;
+    name.leads_to(pair.primary.address());
+    pair.at_replica.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(pair.primary.port())).await;
+    let other = soon("a guard", locks.lock("other")).await.expect("confirmed");
+    soon("a release", other.release()).await.expect("held until now");
+}
+
+/// The replica says nothing about its primary.
+#[tokio::test]
+async fn a_name_that_leads_to_a_replica_takes_no_commands_from_their_primary() {
+    let (log, _here) = Log::listen();
+    let mut pair = pair().await;
+    let name = Front::start(pair.primary.address()).await;
+    let builder = Locks::builder().require_replicas(1, PATIENT);
+    let locks = soon("a connection", builder.connect(name.url())).await.expect("it may");
+    let guard = soon("a guard", locks.key("key").lease(LEASE).lock()).await.expect("granted");
+    name.leads_to(pair.replica.address());
+    close_confirmations(&mut pair.at_primary).await;
+    eventually("it is refused", SOON, async || {
+        log.warnings().iter().any(|line| line.contains("is a replica"))
+    })
+    .await;
+    soon("a reply", locks.inspect("key")).await.expect("the primary was not left");
+    name.leads_to(pair.primary.address());
     let before = guard.deadline();
-    eventually("a renewal", SOON, async || guard.deadline() > before).await;
-    assert_eq!(log.warnings(), [""; 0], "none has failed");
+    eventually("it is renewed", SOON, async || guard.deadline() > before).await;
+    soon("a release", guard.release()).await.expect("held until now");
 }
 
 /// A silent server would take the timeout of a request twice.

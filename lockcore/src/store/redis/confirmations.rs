@@ -1,6 +1,13 @@
 //! Runs grants and renewals whose writes must be confirmed before the node relies on them. This
 //! needs separate connections, because WAIT and WAITAOF keep their connection busy until the
 //! replicas and the disk have the writes.
+//!
+//! # Implementation notes
+//!
+//! - The name in a URL, or a pool, may lead a new connection to another server than the commands,
+//!   with its own replicas. So nothing is sent on a connection before the run of its server was
+//!   compared with the command connection's. Where they differ, either may be the right one: the
+//!   command connection is given up only if its own server states that it has become a replica.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +41,12 @@ const MAX_AT_ONCE: usize = 128;
 
 /// Why the command connection is given up if a connection for confirmations finds a replica.
 const BECAME_REPLICA: &str = "the server has become a replica";
+/// Error text for a connection for confirmations that leads to another server.
+const ELSEWHERE: &str = "the address led a connection for confirmations to another server than the \
+    commands: all connections must reach the same server";
+/// Error text for a server whose runs cannot be told apart.
+const UNKNOWN: &str = "allow +info: before Redis 7.0, only INFO shows that confirmations and \
+    commands have the same server";
 
 /// The queue of request groups whose writes must be confirmed. Several workers take groups from the
 /// queue, each with a separate connection.
@@ -65,6 +78,10 @@ impl Confirmations {
             request_timeout,
             connection: None,
         };
+        // Without Cluster slots, the user's rights are not known yet.
+        if probe.is_some() && !server.link.knows_server() {
+            return Err(LockError::with_detail(LockErrorKind::Denied, UNKNOWN));
+        }
         let mut first = worker();
         first.check(probe).await.map_err(LockError::of_store)?;
         let (sender, receiver) = mpsc::channel(MAX_AT_ONCE);
@@ -192,8 +209,8 @@ impl Worker {
         let is_of_replica = |ran: &Judged| matches!(ran, Ok(Err(error)) if is_of_replica(error));
         // After the wait, which ends with the command connection.
         if ran.iter().any(is_of_replica) {
-            // The command connection leads to the same server. It may have nothing to send but
-            // PINGs, which a replica answers.
+            // The command connection leads to the same run. It may have nothing to send but PINGs,
+            // which a replica answers.
             self.connection = None;
             self.server.link.give_up_if(generation, BECAME_REPLICA);
         }
@@ -245,12 +262,20 @@ impl Worker {
         let timeout = self.request_timeout + self.confirmation.timeout;
         let attempt = ConnectAttempt::first(self.connector.timeouts());
         let opened = self.connector.more_commands(timeout, &attempt).await;
-        let Opened { connection, hello } = opened.map_err(|error| {
-            if error.kind == ClientErrorKind::ReadOnly {
-                self.server.link.give_up_if(generation, BECAME_REPLICA);
+        let link = &self.server.link;
+        let is_same_server = match &opened {
+            Ok(opened) => {
+                link.is_same_server(opened, generation).await.map_err(failure::of_client)?
             }
-            failure::of_client(error)
-        })?;
+            Err(error) => error.kind != ClientErrorKind::ReadOnly,
+        };
+        if !is_same_server {
+            link.give_up_replica(generation, BECAME_REPLICA).await;
+        }
+        let Opened { connection, hello } = opened.map_err(failure::of_client)?;
+        if !is_same_server {
+            return Err(StoreError::refused(LockErrorKind::Unavailable, ELSEWHERE));
+        }
         let waits_for_disk = hello.is_some_and(|hello| waits_for_disk(&hello));
         connection.shorten_timeout(timeout);
         let opened_us = client::time(&connection).await.map_err(failure::of_client)?;
