@@ -51,30 +51,27 @@ pub struct RedisReplays {
     prefix: Arc<str>,
 }
 
-/// A Lua script for a store operation.
+/// A Lua script for a store operation. A second run returns the same result as the first, because
+/// clients repeat a command whose reply was lost: this store does, and so does a Cluster client.
 struct Step {
     code: &'static str,
     /// The SHA-1 of the script, by which `EVALSHA` runs it.
     hash: LazyLock<String>,
-    /// Whether a second run returns the same result as the first. If not, a failed run is not
-    /// repeated.
-    is_repeatable: bool,
 }
 
 macro_rules! step {
-    ($file:literal, is_repeatable: $is_repeatable:literal) => {
+    ($file:literal) => {
         Step {
-            is_repeatable: $is_repeatable,
             code: include_str!($file),
             hash: LazyLock::new(|| Script::new(include_str!($file)).get_hash().to_owned()),
         }
     };
 }
 
-static LOOK_UP: Step = step!("redis/look_up.lua", is_repeatable: true);
-static START: Step = step!("redis/start.lua", is_repeatable: false);
-static FINISH: Step = step!("redis/finish.lua", is_repeatable: true);
-static END: Step = step!("redis/end.lua", is_repeatable: true);
+static LOOK_UP: Step = step!("redis/look_up.lua");
+static START: Step = step!("redis/start.lua");
+static FINISH: Step = step!("redis/finish.lua");
+static END: Step = step!("redis/end.lua");
 
 impl RedisReplays {
     /// Creates a store on the server of `pool`: a `deadpool_redis::Pool`, or a pool for Redis
@@ -85,8 +82,7 @@ impl RedisReplays {
     /// operation that was dropped, for example after
     /// [`store_within`](crate::IdempotencyLayer::store_within), and has no reply 500 ms later. An
     /// operation that fails on an older connection is tried once more, because the server may have
-    /// closed that connection meanwhile. Only a start is not repeated, because the second run would
-    /// not report that an earlier attempt left no response.
+    /// closed that connection meanwhile.
     pub fn new<M, W>(pool: Pool<M, W>) -> Self
     where
         M: Manager<Type: ConnectionLike + Clone + Send + 'static, Error: fmt::Display> + 'static,
@@ -103,15 +99,15 @@ impl RedisReplays {
     }
 
     /// Runs a script on the record with this name, and returns the reply. `arguments` appends the
-    /// script's arguments to the command. If a repeatable script fails on a connection that was
-    /// opened earlier, runs it once more on a new connection.
+    /// script's arguments to the command. If the script fails on a connection that was opened
+    /// earlier, runs it once more on a new connection.
     async fn run(
         &self,
         step: &Step,
         key: &RecordKey,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, StoreError> {
-        let (mut is_known, mut is_last) = (true, !step.is_repeatable);
+        let (mut is_known, mut is_last) = (true, false);
         loop {
             let mut call = match is_known {
                 true => cmd("EVALSHA").arg(&*step.hash).take(),

@@ -2,7 +2,7 @@
 
 use lock_idempotency::{Finished, MemoryReplays, Outcome, Record, ReplayStore, Started};
 use lock_tests::acl::set_user;
-use lock_tests::{Raw, RedisServer};
+use lock_tests::{LIMIT, Proxy, Raw, RedisServer, eventually};
 
 use crate::support::{fingerprint, finish, key, replays, replays_at, start, token};
 
@@ -77,6 +77,43 @@ async fn in_memory() {
 async fn on_redis() {
     let server = RedisServer::start();
     every_step(&replays(&server)).await;
+}
+
+// A Cluster client sends a command again whose connection broke before the reply.
+#[tokio::test]
+async fn on_redis_a_start_that_runs_twice_reports_an_earlier_attempt_twice() {
+    let server = RedisServer::start();
+    let store = replays(&server);
+    let k = key("a1");
+    for (number, again) in [(5, false), (5, false), (6, true), (6, true), (7, true), (7, true)] {
+        let begun = store.start(&k, &start(number, true)).await.unwrap();
+        assert_eq!(begun, Started::Begun { again }, "{number}");
+    }
+    store.end(&k, token(7)).await.unwrap();
+    assert_eq!(store.start(&k, &start(8, true)).await.unwrap(), Started::Begun { again: false });
+}
+
+// The reply to the start is lost with a connection that was open before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_redis_a_start_whose_reply_is_lost_is_repeated_and_reports_the_earlier_attempt() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let store = replays_at(&proxy.url());
+    let k = key("a1");
+    store.start(&k, &start(5, true)).await.unwrap();
+    proxy.hold_replies().await;
+    let starting = tokio::spawn({
+        let (store, k) = (store.clone(), k.clone());
+        async move { store.start(&k, &start(6, true)).await }
+    });
+    let direct = replays(&server);
+    eventually("the start has run", LIMIT, async || {
+        direct.look_up(&k).await.unwrap().is_some_and(|record| record.token() == token(6))
+    })
+    .await;
+    proxy.cut_all().await;
+    proxy.release_replies();
+    assert_eq!(starting.await.unwrap().unwrap(), Started::Begun { again: true });
 }
 
 #[tokio::test]

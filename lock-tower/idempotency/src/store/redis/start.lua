@@ -1,11 +1,11 @@
 -- KEYS[1] the record; ARGV: maximum bytes of a field, fingerprint, token, expiry in ms, 1 to take
 -- over
 -- Returns 'begun' and 1 if an earlier hold left no outcome; 'overtaken'; 'large'; or 'record' and
--- its fields.
+-- its fields. A repeat with the same token, by a client that got no reply, returns the same.
 local key, token = KEYS[1], tonumber(ARGV[3])
-local again = 0
+local again = '0'
 if redis.call('EXISTS', key) == 1 then
-    local fields = {'version', 'fingerprint', 'token', 'started', 'outcome'}
+    local fields = {'version', 'fingerprint', 'token', 'started', 'outcome', 'again'}
     for _, field in ipairs(fields) do
         if redis.call('HSTRLEN', key, field) > tonumber(ARGV[1]) then
             return {'large'}
@@ -24,12 +24,14 @@ if redis.call('EXISTS', key) == 1 then
         if ARGV[5] ~= '1' then
             return {'record', unpack(record)}
         end
-        again = 1
+        again = '1'
+    else
+        again = record[6] or '0'
     end
 end
 local now = redis.call('TIME')
 local started = now[1] * 1000 + math.floor(now[2] / 1000)
 redis.call('HSET', key, 'version', '1', 'fingerprint', ARGV[2], 'token', ARGV[3],
-    'started', string.format('%.0f', started))
+    'started', string.format('%.0f', started), 'again', again)
 redis.call('PEXPIRE', key, ARGV[4])
-return {'begun', again}
+return {'begun', tonumber(again)}
