@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::poll;
-use lock_tests::{Delay, RedisServer, eventually, eventually_some};
+use lock_tests::{Delay, LIMIT, Raw, RedisServer, eventually, eventually_some};
 use lockcore::{Acquire, LockErrorKind, LockGuard, Locks, MemoryStore, WhenBusy};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use redis::cmd;
 
 use crate::backend::{SOON, granted, ms, until_waiting, wait_as};
 
@@ -351,6 +352,30 @@ fn renewals_and_losses_are_counted() {
     let renewed = count(&lost, "lockcore_renewals_total{outcome=\"renewed\"}");
     assert!((5..=7).contains(&renewed), "{renewed}");
     assert_eq!(count(&lost, "lockcore_renewals_total{outcome=\"failed\"}"), 0);
+}
+
+// The LockLost alert reads this counter. A server that evicts lock keys would break exclusion unseen,
+// because most holds end before their next renewal.
+#[test]
+fn a_loss_found_by_the_release_is_counted_once_for_a_release_and_for_a_drop() {
+    let server = RedisServer::start();
+    let lost = recorded(false, async |recorded| {
+        let mut redis = Raw::connect(&server.url()).await;
+        let locks = Locks::connect(&server.url()).await.expect("a server");
+        let guard = locks.lock("one").await.expect("free");
+        redis.ask::<()>(cmd("DEL").arg("lock:{one}")).await;
+        assert_eq!(guard.release().await.expect_err("gone").kind(), LockErrorKind::Lost);
+        let guard = locks.lock("two").await.expect("free");
+        redis.ask::<()>(cmd("DEL").arg("lock:{two}")).await;
+        drop(guard);
+        eventually("two losses are counted", LIMIT, async || {
+            count(&recorded.render(), "lockcore_lost_total") == 2
+        })
+        .await;
+        locks.lock("three").await.expect("free").release().await.expect("held");
+        recorded.render()
+    });
+    assert_eq!(count(&lost, "lockcore_lost_total"), 2);
 }
 
 #[test]

@@ -316,7 +316,13 @@ impl<P: Mirror> Core<P> {
     fn serve(&mut self, first: u64, due: Option<Moment>, is_renewed: bool) -> bool {
         let now = self.now;
         if !self.has_next(first) {
-            self.table.change(first, |entry| entry.state = State::Releasing { due });
+            self.table.change(first, |entry| {
+                let since = match &entry.state {
+                    State::Serving(lease) => Some(lease.since),
+                    _ => None,
+                };
+                entry.state = State::Releasing { due, since };
+            });
             return true;
         }
         let Some(entry) = self.table.get(first) else { return false };
@@ -657,7 +663,7 @@ impl<P: Mirror> Core<P> {
                 Some(_) => State::Lost { since: now },
                 // The release is sent even if the hold is gone, because the server may have set its
                 // members aside.
-                None => State::Releasing { due: Some(now) },
+                None => State::Releasing { due: Some(now), since: None },
             };
         });
         match (guard, served) {

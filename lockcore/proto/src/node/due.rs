@@ -268,7 +268,11 @@ impl<P: Mirror> Core<P> {
         match &entry.state {
             State::Releasing { .. } => {
                 let request = self.release_request(number, false);
-                self.table.change(number, |entry| entry.state = State::Releasing { due: None });
+                self.table.change(number, |entry| {
+                    if let State::Releasing { due, .. } = &mut entry.state {
+                        *due = None;
+                    }
+                });
                 self.push(Effect::Send(request));
             }
             State::Leaving { .. } if self.batches.contains(number) => {

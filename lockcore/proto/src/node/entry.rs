@@ -91,8 +91,8 @@ pub(super) enum State {
     /// A guard has the hold.
     Held(Lease),
     /// The hold is being released: the request is sent at `due`, or is in flight if `due` is
-    /// `None`.
-    Releasing { due: Option<Moment> },
+    /// `None`. `since` is when a caller got the hold; `None` if no caller took it.
+    Releasing { due: Option<Moment>, since: Option<Moment> },
     /// The member was given up. Leaves, requests that remove it from the server, are sent until one
     /// is acknowledged, or until one fails after `give_up`. The next leave is sent at `due`, or is
     /// in flight if `due` is `None`; if it fails, it is repeated after `pause_ms`.
@@ -321,7 +321,7 @@ impl<P: Mirror> Entry<P> {
                 _ => None,
             },
             release: match &self.state {
-                State::Releasing { due } => *due,
+                State::Releasing { due, .. } => *due,
                 _ => None,
             },
             leave: match &self.state {

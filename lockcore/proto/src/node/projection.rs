@@ -137,7 +137,7 @@ impl<P: Mirror> Core<P> {
     pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
         let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
             State::Asking { .. } | State::Confirming { .. } | State::ConfirmingBatch => true,
-            State::Releasing { due } | State::Leaving { due, .. } => due.is_none(),
+            State::Releasing { due, .. } | State::Leaving { due, .. } => due.is_none(),
             _ => false,
         });
         waits.map(|(number, _)| *number)
@@ -230,7 +230,7 @@ impl<P: Mirror> Core<P> {
                     (lease.until(), lease.renew_at.is_some())
                 }
                 State::Offered(lease) => (lease.until(), true),
-                State::Releasing { due } | State::Leaving { due, .. } => {
+                State::Releasing { due, .. } | State::Leaving { due, .. } => {
                     (Moment::default(), due.is_some())
                 }
                 State::Leaked { until } => (*until, false),

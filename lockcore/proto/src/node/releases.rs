@@ -49,9 +49,10 @@ impl<P: Mirror> Core<P> {
         let lock = self.table.change(number, |entry| {
             let is_shared =
                 !entry.shares_with.is_empty() || matches!(entry.state, State::Lost { .. });
-            entry.state = match is_shared {
-                true => entry.leaving_at(due, now),
-                false => State::Releasing { due },
+            entry.state = match &entry.state {
+                _ if is_shared => entry.leaving_at(due, now),
+                State::Held(lease) => State::Releasing { due, since: Some(lease.since) },
+                _ => State::Releasing { due, since: None },
             };
             is_shared.then(|| entry.lock.clone())
         });
@@ -105,20 +106,30 @@ impl<P: Mirror> Core<P> {
     /// queue, because its acquire may have run a second time after a force release and queued the
     /// member again. In a batch, leaves also remove the members whose turn is over. After a force
     /// release, the server keeps all members of the batch, and the node's next touch would put them
-    /// back into the queue. Returns the member id, or `None` if the member is not in the table.
+    /// back into the queue. Reports the hold as lost, if a caller had it. Returns the member id, or
+    /// `None` if the member is not in the table.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
         let batch = self.forget_batch(number);
         let was_batch = batch.is_some();
-        let lock = self.table.change(number, |entry| {
+        let (lock, lost) = self.table.change(number, |entry| {
             // A batch's release was repeated as a leave of all its members.
             let is_repeated = was_batch && matches!(entry.state, State::Leaving { .. });
+            let since = match entry.state {
+                State::Releasing { since, .. } => since,
+                _ => None,
+            };
             if is_repeated || matches!(entry.state, State::Releasing { .. }) {
                 entry.state = entry.leaving(now);
             }
-            entry.lock.clone()
+            (entry.lock.clone(), since.map(|since| (since, entry.mirror.clone())))
         })?;
+        if let Some((since, mirror)) = lost {
+            // Nothing has reported this loss: the hold ended after its last renewal.
+            let (lock, held, why) = (lock.clone(), now.since(since), "the release found no hold");
+            self.push(Effect::Observe(Note::Lost { lock, held, why, of: mirror }));
+        }
         for other in batch.iter().flat_map(|batch| &batch.members).filter(|other| **other != number)
         {
             match self.table.get(*other).map(|entry| &entry.state) {
