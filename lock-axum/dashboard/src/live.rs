@@ -2,9 +2,10 @@
 //!
 //! # Implementation notes
 //!
-//! - A single task renders each topic (a page with its parameters) once a second, however many
-//!   visitors see it. The task ends when no page is open. It checks this under the mutex that is
-//!   also locked to open a page, so that no page is left without a task.
+//! - One task for each topic (a page with its parameters) renders the topic once a second, however
+//!   many visitors see it. A page that waits for a slow server does not delay the others. The task
+//!   ends when the page is not open any more. It checks this under the mutex that is also locked to
+//!   open a page, so that no page is left without a task.
 //! - A page that reads slowly misses events, because only the last event is kept.
 
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::{Either, select};
 use futures_util::stream::{self, Stream};
 use http::StatusCode;
 use tokio::sync::watch;
@@ -40,22 +41,40 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Streams for further topics are refused with 503.
 const MAX_TOPICS: usize = 16;
 
-/// The topics with open event streams, and the task that renders them once a second. A topic is a
-/// page with its parameters.
+/// The topics with open event streams.
 #[derive(Debug, Default)]
-pub(super) struct Live(Mutex<Topics>);
-
-#[derive(Debug, Default)]
-struct Topics {
-    /// Each topic with open event streams, and the sender of the topic's rendered content to these
-    /// streams.
-    watched: HashMap<Topic, watch::Sender<Arc<str>>>,
-    ticker: Option<JoinHandle<()>>,
-}
+pub(super) struct Live(Mutex<HashMap<Topic, Watched>>);
 
 impl Live {
-    fn topics(&self) -> MutexGuard<'_, Topics> {
+    fn topics(&self) -> MutexGuard<'_, HashMap<Topic, Watched>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A topic with open event streams.
+#[derive(Debug)]
+struct Watched {
+    /// Sends the rendered content to the streams.
+    sender: watch::Sender<Arc<str>>,
+    /// Renders the content once a second.
+    task: JoinHandle<()>,
+}
+
+impl Watched {
+    fn new(board: &Arc<Board>, topic: Topic) -> Self {
+        let task = tokio::spawn(update(Arc::clone(board), topic));
+        Self { sender: watch::Sender::new(Arc::from("")), task }
+    }
+
+    /// Returns true while a stream is open and the task has not panicked.
+    fn is_live(&self) -> bool {
+        self.sender.receiver_count() > 0 && !self.task.is_finished()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
@@ -63,18 +82,14 @@ impl Live {
 /// topics have open event streams.
 pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
     let mut topics = board.live.topics();
-    topics.watched.retain(|_, sender| sender.receiver_count() > 0);
-    if topics.watched.len() >= MAX_TOPICS && !topics.watched.contains_key(&topic) {
+    topics.retain(|_, watched| watched.is_live());
+    if topics.len() >= MAX_TOPICS && !topics.contains_key(&topic) {
         let sentence = "Too many different pages are open already.";
         return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "watchers-full", sentence)
             .into_response(Form::Events);
     }
-    let new = || watch::Sender::new(Arc::from(""));
-    let receiver = topics.watched.entry(topic).or_insert_with(new).subscribe();
-    // Starts a new task also if the last one has panicked.
-    if topics.ticker.as_ref().is_none_or(JoinHandle::is_finished) {
-        topics.ticker = Some(tokio::spawn(tick(Arc::clone(board))));
-    }
+    let new = |topic: &Topic| Watched::new(board, topic.clone());
+    let receiver = topics.entry(topic).or_insert_with_key(new).sender.subscribe();
     drop(topics);
     let changes = changes(receiver, board.end.clone());
     Sse::new(changes).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
@@ -98,22 +113,20 @@ fn changes(
     })
 }
 
-/// Renders the topics of all open pages once a second, until no page is open.
-async fn tick(board: Arc<Board>) {
+/// Renders a topic once a second, until no stream for it is open.
+async fn update(board: Arc<Board>, topic: Topic) {
     loop {
         sleep(PERIOD).await;
-        let watched: Vec<_> = {
+        let sender = {
             let mut topics = board.live.topics();
-            topics.watched.retain(|_, sender| sender.receiver_count() > 0);
-            if topics.watched.is_empty() {
-                topics.ticker = None;
-                return;
+            match topics.get(&topic) {
+                Some(watched) if watched.sender.receiver_count() > 0 => watched.sender.clone(),
+                _ => {
+                    topics.remove(&topic);
+                    return;
+                }
             }
-            topics.watched.iter().map(|(topic, sender)| (topic.clone(), sender.clone())).collect()
         };
-        let renew = async |(topic, sender): (Topic, watch::Sender<Arc<str>>)| {
-            sender.send_replace(board.render(&topic).await);
-        };
-        join_all(watched.into_iter().map(renew)).await;
+        sender.send_replace(board.render(&topic).await);
     }
 }

@@ -1,11 +1,13 @@
 //! The event streams that update open pages.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::BodyDataStream;
 use axum::response::Response;
 use futures_util::StreamExt as _;
+use futures_util::future::{Either, select};
 use lock_dashboard::Dashboard;
 use lock_tests::{CommandStats, Raw, RedisServer, eventually};
 use lockcore::Locks;
@@ -132,7 +134,7 @@ async fn many_open_pages_cost_the_server_as_much_as_one_and_closed_ones_nothing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_task_of_open_pages_ends_with_the_last_of_them() {
+async fn the_tasks_of_open_pages_end_with_them() {
     let locks = Locks::in_memory();
     let pages = Pages::of(&locks);
     // Use a lock first, so that the node has already started its own tasks.
@@ -141,10 +143,37 @@ async fn the_task_of_open_pages_ends_with_the_last_of_them() {
     let before = tasks();
     let mut open = Events::of(pages.get("node", EVENTS).await);
     let other = Events::of(pages.get("lock?name=key", EVENTS).await);
+    let same = Events::of(pages.get("node", EVENTS).await);
     open.next().await.unwrap();
-    assert_eq!(tasks(), before + 1, "one for all");
-    drop((open, other));
+    assert_eq!(tasks(), before + 2, "one for each page that differs");
+    drop((open, other, same));
     eventually("it has ended", SOON, async || tasks() == before).await;
+}
+
+#[tokio::test]
+async fn a_page_that_waits_for_the_server_does_not_delay_a_page_that_needs_none() {
+    let server = RedisServer::start();
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let pages = Pages::of(&locks);
+    let mut node = Events::of(pages.get("node", EVENTS).await);
+    let mut lock = Events::of(pages.get("lock?name=key", EVENTS).await);
+    assert!(node.next().await.is_some());
+    assert!(lock.next().await.unwrap().contains("Nobody."));
+    server.freeze();
+    // Each lookup of the lock ends after the request time-out of 2 s. One may just have been served.
+    let mut updates = 0;
+    let mut slow = pin!(async { (lock.next().await, lock.next().await) });
+    loop {
+        match select(slow.as_mut(), pin!(node.next())).await {
+            Either::Left(_) => break,
+            Either::Right((update, _)) => {
+                assert!(update.is_some());
+                updates += 1;
+            }
+        }
+    }
+    server.thaw();
+    assert!(updates >= 3, "{updates}");
 }
 
 // N15: the overview did not update.
