@@ -61,9 +61,10 @@ pub(crate) async fn run(server: &Server, exec: Exec) -> Result<u8, Failure> {
 }
 
 fn builder(server: &Server, exec: &Exec) -> lockcore::LocksBuilder {
-    // A response delayed by over a third of the lease can cost the hold.
-    let request_timeout =
-        (exec.lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(2));
+    // After a wait, the first lease is a third, or 2 s with a short lease. A response delayed by
+    // two fifths of it can cost the hold.
+    let claim = (exec.lease / 3).max(Duration::from_secs(2)).min(exec.lease);
+    let request_timeout = (claim * 2 / 5).clamp(Duration::from_millis(250), Duration::from_secs(2));
     let builder = server.builder().request_timeout(request_timeout);
     match &exec.label {
         Some(label) => builder.label(label.to_string_lossy()),
