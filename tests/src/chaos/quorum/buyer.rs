@@ -38,12 +38,15 @@ pub(super) async fn buy(
 }
 
 async fn hold(guard: LockGuard, name: usize, dice: &mut Dice, report: &impl Fn(BuyerReport)) {
-    let token = guard.fencing_token().get();
+    let (id, token) = (dice.next(), guard.fencing_token().get());
     // The clock first: a guard that is valid now was valid then.
     let is_valid = || {
         let at_us = now_us();
         let is_lost = guard.is_lost();
-        report(if is_lost { BuyerReport::Lost } else { BuyerReport::Valid { name, token, at_us } });
+        report(match is_lost {
+            true => BuyerReport::Lost,
+            false => BuyerReport::Valid { name, id, token, at_us },
+        });
         !is_lost
     };
     if !is_valid() {

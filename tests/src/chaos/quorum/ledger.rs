@@ -1,6 +1,7 @@
 //! `Ledger`: all guards of a run, each with the time when it was certainly valid, on the machine's
 //! monotonic clock shared by all processes.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,8 +14,9 @@ use crate::chaos::clock::now_us;
 /// What a buyer reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BuyerReport {
-    /// A guard of this name, with this token, was valid at this time, in µs.
-    Valid { name: usize, token: u64, at_us: i64 },
+    /// A guard of this name, with this token, was valid at this time, in µs. The buyer draws the
+    /// guard's id: a token that two guards share must not make them one.
+    Valid { name: usize, id: u64, token: u64, at_us: i64 },
     /// A guard was lost before its release.
     Lost,
     /// A request was not granted in time, or reached too few primaries.
@@ -24,7 +26,9 @@ pub(super) enum BuyerReport {
 impl fmt::Display for BuyerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Valid { name, token, at_us } => write!(f, "valid {name} {token} {at_us}"),
+            Self::Valid { name, id, token, at_us } => {
+                write!(f, "valid {name} {id} {token} {at_us}")
+            }
             Self::Lost => f.write_str("lost"),
             Self::Refused => f.write_str("refused"),
         }
@@ -39,8 +43,9 @@ impl FromStr for BuyerReport {
             word.parse().map_err(|_| ())
         }
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["valid", name, token, at_us] => Ok(Self::Valid {
+            ["valid", name, id, token, at_us] => Ok(Self::Valid {
                 name: number(name)?,
+                id: number(id)?,
                 token: number(token)?,
                 at_us: number(at_us)?,
             }),
@@ -61,7 +66,8 @@ struct Guard {
 
 #[derive(Default)]
 pub(super) struct Ledger {
-    names: [Mutex<Vec<Guard>>; NAMES],
+    /// The guards of each name, by id.
+    names: [Mutex<HashMap<u64, Guard>>; NAMES],
     pub(super) guards: AtomicU64,
     lost: AtomicU64,
     refused: AtomicU64,
@@ -70,7 +76,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    fn name(&self, name: usize) -> MutexGuard<'_, Vec<Guard>> {
+    fn name(&self, name: usize) -> MutexGuard<'_, HashMap<u64, Guard>> {
         self.names[name].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,15 +85,13 @@ impl Ledger {
         match report {
             BuyerReport::Lost => drop(count(&self.lost)),
             BuyerReport::Refused => drop(count(&self.refused)),
-            BuyerReport::Valid { name, token, at_us } => {
+            BuyerReport::Valid { name, id, token, at_us } => {
                 let mut guards = self.name(name);
-                match guards.iter_mut().rev().take(100).find(|guard| guard.token == token) {
-                    Some(guard) => guard.until_us = guard.until_us.max(at_us),
-                    None => {
-                        guards.push(Guard { token, from_us: at_us, until_us: at_us });
-                        count(&self.guards);
-                    }
-                }
+                let guard = guards.entry(id).or_insert_with(|| {
+                    count(&self.guards);
+                    Guard { token, from_us: at_us, until_us: at_us }
+                });
+                guard.until_us = guard.until_us.max(at_us);
             }
         }
     }
@@ -97,8 +101,8 @@ impl Ledger {
     pub(super) fn longest_pause(&self, since_us: i64, names: usize) -> Duration {
         let longest = |name| {
             let guards = self.name(name);
-            let later = guards.iter().rev().map(|guard| guard.from_us);
-            let mut times: Vec<i64> = later.take_while(|at| *at > since_us).collect();
+            let granted = guards.values().map(|guard| guard.from_us);
+            let mut times: Vec<i64> = granted.filter(|at| *at > since_us).collect();
             times.extend([since_us, now_us()]);
             times.sort_unstable();
             times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
@@ -118,7 +122,7 @@ impl Ledger {
             ..QuorumOutcome::default()
         };
         for name in 0..NAMES {
-            let mut guards = self.name(name).clone();
+            let mut guards: Vec<Guard> = self.name(name).values().copied().collect();
             guards.sort_unstable_by_key(|guard| guard.from_us);
             let (mut until_us, mut token) = (i64::MIN, 0);
             for guard in guards {
@@ -136,10 +140,12 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn judged(valid: &[(u64, i64)]) -> (u64, u64) {
+    /// Judges reports of guards, each with the id, the token and the time. Returns how many guards
+    /// were doubled, and how many tokens had fallen.
+    fn judged(valid: &[(u64, u64, i64)]) -> (u64, u64) {
         let ledger = Ledger::default();
-        for (token, at_us) in valid {
-            ledger.note(BuyerReport::Valid { name: 0, token: *token, at_us: *at_us });
+        for (id, token, at_us) in valid.iter().copied() {
+            ledger.note(BuyerReport::Valid { name: 0, id, token, at_us });
         }
         let outcome = ledger.judge();
         (outcome.doubled, outcome.fallen)
@@ -147,14 +153,20 @@ mod tests {
 
     #[test]
     fn guards_that_are_valid_at_one_time_and_tokens_that_fall_are_counted() {
-        assert_eq!(judged(&[(1, 10), (1, 20), (2, 21), (2, 30)]), (0, 0));
-        assert_eq!(judged(&[(1, 10), (2, 15), (1, 20), (2, 30)]), (1, 0));
-        assert_eq!(judged(&[(2, 10), (2, 20), (1, 21), (1, 30)]), (0, 1));
+        assert_eq!(judged(&[(8, 1, 10), (8, 1, 20), (9, 2, 21), (9, 2, 30)]), (0, 0));
+        assert_eq!(judged(&[(8, 1, 10), (9, 2, 15), (8, 1, 20), (9, 2, 30)]), (1, 0));
+        assert_eq!(judged(&[(8, 2, 10), (8, 2, 20), (9, 1, 21), (9, 1, 30)]), (0, 1));
+    }
+
+    #[test]
+    fn two_guards_with_one_token_are_two_guards() {
+        assert_eq!(judged(&[(8, 1, 10), (9, 1, 15), (8, 1, 20), (9, 1, 30)]), (1, 1));
+        assert_eq!(judged(&[(8, 1, 10), (8, 1, 20), (9, 1, 21), (9, 1, 30)]), (0, 1));
     }
 
     #[test]
     fn a_line_is_read_as_it_was_told() {
-        let valid = BuyerReport::Valid { name: 3, token: 7, at_us: 11 };
+        let valid = BuyerReport::Valid { name: 3, id: 5, token: 7, at_us: 11 };
         for report in [valid, BuyerReport::Lost, BuyerReport::Refused] {
             assert_eq!(report.to_string().parse(), Ok(report));
         }
