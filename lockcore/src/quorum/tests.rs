@@ -451,6 +451,24 @@ async fn two_grants_within_one_wait_confirm_the_hold_with_the_greatest_token() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hold_that_was_confirmed_more_than_a_hop_ago_is_confirmed_again() {
+    let mut network = Network::new(3, 40);
+    // So the first primary issues the greatest token.
+    network.primaries[0].set_clock_forward(ms(4_000));
+    let process = network.start();
+    for primary in 1..3 {
+        leak(&network, primary).await;
+    }
+    let waiting = tokio::spawn(network.locks(process).key("k").lease(MAX_LEASE).lock());
+    // It holds the first primary, and waits for two hops at the second.
+    sleep(ms(350)).await;
+    network.primaries[0].set_clock_forward(2 * MAX_LEASE);
+    evict(&network, 1).await;
+    let _guard = soon(waiting).await.expect("no panic").expect("two primaries are free");
+    assert!(held_at(&network).await.contains(&0), "the guard counts a hold that has ended");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_primary_that_is_lost_costs_a_holder_nothing() {
     for primary in 0..3 {
         let mut network = Network::new(3, 3);
@@ -793,6 +811,20 @@ async fn a_longest_hold_ends_although_primaries_are_healed() {
     let guard = request.lock().await.expect("free");
     soon(guard.lost()).await;
     assert!(began.elapsed() <= ms(7_100), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_guard_is_never_after_the_end_of_its_longest_hold() {
+    let mut network = Network::new(3, 41);
+    let process = network.start();
+    let request = network.locks(process).key("k").lease(MAX_LEASE).max_hold(ms(6_000));
+    let guard = request.lock().await.expect("free");
+    let end = Instant::now() + ms(6_000);
+    // The primaries have been renewed for longer.
+    sleep(ms(4_000)).await;
+    assert!(!guard.is_lost() && guard.deadline() <= end);
+    soon(guard.lost()).await;
+    assert!(guard.deadline() <= end);
 }
 
 #[tokio::test(start_paused = true)]
