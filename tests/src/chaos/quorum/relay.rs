@@ -10,10 +10,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::Port;
 
+/// How much of the begin of a connection is searched for the node id. More would take all the time
+/// of a relay, while the node of a busy connection is not known yet.
+const BEGIN: usize = 4_096;
+
 /// A node as seen by a relay.
 #[derive(Debug, Clone, Default)]
 struct Node {
-    /// The node id, which each connection sends.
+    /// The node id, which is in the name that each connection sends first.
     id: Option<String>,
     is_cut: bool,
 }
@@ -84,23 +88,23 @@ async fn pass(
     let mut server = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let mut sent = Vec::new();
-    let mut answer = [0; 4_096];
+    let (mut begin, mut sent, mut answer) = (Vec::new(), [0; 4_096], [0; 4_096]);
     let node = loop {
         let known = nodes.borrow_and_update().iter().position(|node| {
             let id = node.id.as_deref().unwrap_or_default().as_bytes();
-            !id.is_empty() && sent.windows(id.len()).any(|part| part == id)
+            !id.is_empty() && begin.windows(id.len()).any(|part| part == id)
         });
         if let Some(node) = known {
             break node;
         }
-        let before = sent.len();
         tokio::select! {
-            read = client.read_buf(&mut sent) => {
-                if read? == 0 {
+            read = client.read(&mut sent) => {
+                let sent = &sent[..read?];
+                if sent.is_empty() {
                     return Ok(());
                 }
-                server.write_all(&sent[before..]).await?;
+                server.write_all(sent).await?;
+                begin.extend_from_slice(&sent[..sent.len().min(BEGIN - begin.len())]);
             }
             read = server.read(&mut answer) => {
                 match read? {
