@@ -708,6 +708,31 @@ async fn a_guard_with_a_spare_has_one_primary_more_than_a_majority() {
     assert!(error.is_retryable(), "{error}");
 }
 
+/// Whether a second guard is valid beside the first after the clocks of a minority have jumped, two
+/// of five. The first process does not reach one of the others.
+async fn is_doubled_by_clocks(spare: usize) -> bool {
+    let mut network = Network::new(5, 42).spare(spare);
+    let (one, other) = (network.start(), network.start());
+    network.cut(one, 2, true);
+    sleep(ms(1_500)).await;
+    let guard = locked(&network, one).await;
+    sleep(ms(50)).await;
+    assert_eq!(held_at(&network).await, [0, 1, 3, 4]);
+    for primary in [0, 1] {
+        network.primaries[primary].set_clock_forward(2 * MAX_LEASE);
+    }
+    // Within a renewal period of the first guard.
+    let second = network.locks(other).lock_timeout("k", ms(1_000)).await;
+    assert!(!guard.is_lost());
+    second.is_ok_and(|second| !second.is_lost())
+}
+
+#[tokio::test(start_paused = true)]
+async fn clocks_of_a_minority_that_jump_make_a_second_guard_valid_only_without_a_spare() {
+    assert!(is_doubled_by_clocks(0).await);
+    assert!(!is_doubled_by_clocks(1).await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_a_majority_nothing_is_had_and_the_error_says_how_many_are_reached() {
     let mut network = Network::new(3, 12);

@@ -1,6 +1,11 @@
-//! Faults of the three quorum primaries, one at a time, under buyers on several nodes and in
-//! killed processes. All guards are judged at the end: at most one guard per name is valid at a
-//! time, and tokens increase.
+//! Faults of quorum primaries, one at a time, under buyers on several nodes and in killed processes.
+//! All guards are judged at the end: at most one guard per name is valid at a time, and tokens
+//! increase.
+//!
+//! Where clocks jump, those of a minority jump together, two of five primaries. A buyer that sends
+//! requests all the time learns of a jump from the next response, and is no longer valid when the
+//! next guard is. So there are also *keepers*, each with a separate node that is silent while it
+//! holds a name, and lacks a primary that others reach.
 
 mod buyer;
 mod ledger;
@@ -19,7 +24,7 @@ use lockcore::{Locks, LocksBuilder, Quorum};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use self::buyer::buy;
+use self::buyer::{Buyer, buy};
 use self::ledger::Ledger;
 use self::mortal::Mortal;
 pub use self::mortal::buy_from_quorum;
@@ -33,6 +38,8 @@ const NAMES: usize = 16;
 const QUIET: usize = 8;
 /// The nodes that live throughout, each with a buyer per name.
 const NODES: usize = 3;
+/// The keepers, each with its own name, which a buyer of the first node also tries to acquire.
+const KEEPERS: usize = 4;
 /// The killed processes, with a buyer for each name that is not quiet.
 const MORTALS: usize = 2;
 /// The maximum lease. It is short, so that a primary that has restarted counts again soon.
@@ -65,9 +72,11 @@ pub enum PrimaryFault {
     CutZones,
     /// The primary is emptied (FLUSHALL).
     Flush,
-    /// The primary's clock jumps forward by a minute, and then back.
+    /// The clocks of a minority, this primary and the next, jump forward by a minute, and then
+    /// back.
     ClockAhead,
-    /// The primary's clock jumps back by a minute, and then forward.
+    /// The clocks of a minority, this primary and the next, jump back by a minute, and then
+    /// forward.
     ClockBehind,
 }
 
@@ -84,7 +93,7 @@ impl PrimaryFault {
         Self::ClockBehind,
     ];
 
-    /// Whether a clock jumps.
+    /// Whether clocks jump.
     #[must_use]
     pub fn is_of_clocks(self) -> bool {
         matches!(self, Self::ClockAhead | Self::ClockBehind)
@@ -152,8 +161,8 @@ pub struct QuorumOutcome {
 /// primary in the first round, at the next in the second. `program` is `lock-torture`, whose
 /// processes are killed.
 ///
-/// Guards have one primary to `spare` where clocks jump: without a spare, two guards may be valid
-/// then.
+/// Where clocks jump, there are five primaries, and otherwise three. Guards need `spare` primaries
+/// more than a majority: without a spare, clocks that jump make a second guard valid.
 ///
 /// # Panics
 ///
@@ -169,7 +178,7 @@ pub async fn quorum_faults(
     let have_clocks = faults.iter().any(|fault| fault.is_of_clocks());
     let mut scene = Scene::start(program, seed, spare, have_clocks).await;
     let mut results = Vec::new();
-    for primary in (0..3).cycle() {
+    for primary in (0..scene.servers.len()).cycle() {
         for fault in faults {
             scene.all_count().await;
             let began = now_us();
@@ -178,6 +187,11 @@ pub async fn quorum_faults(
             let pause = scene.ledger.longest_pause(began, QUIET);
             results.push(QuorumFault { fault: *fault, primary, pause });
             scene.mend(*fault, primary);
+            if fault.is_of_clocks() {
+                // Until no hold is left from before the jump back: otherwise the next jump may be
+                // the third primary's under the same hold, and these are no minority.
+                sleep(MAX_LEASE).await;
+            }
         }
         if scene.ledger.guards.load(Ordering::Relaxed) >= guards {
             break;
@@ -198,10 +212,10 @@ fn quorum<S: AsRef<str>>(primaries: &[S], spare: usize) -> Quorum {
 
 /// The servers, the nodes, and their buyers.
 struct Scene {
-    servers: [RedisServer; 3],
+    servers: Vec<RedisServer>,
     /// The clock of each server, if clocks jump.
     clocks: Vec<ServerClock>,
-    relays: Arc<[Relay; 3]>,
+    relays: Arc<[Relay]>,
     nodes: Vec<Locks>,
     buyers: JoinSet<()>,
     ledger: Arc<Ledger>,
@@ -210,40 +224,49 @@ struct Scene {
 
 impl Scene {
     async fn start(program: &Path, seed: u64, spare: usize, have_clocks: bool) -> Self {
-        let start = |_| match have_clocks {
-            true => {
-                let (server, clock) = ServerClock::start(RedisServer::options());
-                (server, Some(clock))
-            }
-            false => (RedisServer::start(), None),
+        let (servers, clocks): (Vec<_>, Vec<_>) = match have_clocks {
+            true => (0..5).map(|_| ServerClock::start(RedisServer::options())).unzip(),
+            false => ((0..3).map(|_| RedisServer::start()).collect(), Vec::new()),
         };
-        let [one, two, three] = [0, 1, 2].map(start);
-        let clocks = [one.1, two.1, three.1].into_iter().flatten().collect();
-        let servers = [one.0, two.0, three.0];
-        let relays =
-            [0, 1, 2].map(|at: usize| Relay::start(servers[at].address(), NODES + MORTALS));
-        let relays = Arc::new(relays);
+        let relay =
+            |server: &RedisServer| Relay::start(server.address(), NODES + MORTALS + KEEPERS);
+        let relays: Arc<[Relay]> = servers.iter().map(relay).collect();
         let primaries: Vec<String> = relays.iter().map(Relay::url).collect();
         let quorum = quorum(&primaries, spare);
         builder().init_quorum(quorum.clone()).await.expect("they are new");
         let (ledger, mut buyers) = (Arc::new(Ledger::default()), JoinSet::new());
-        let know = |node: usize, relays: &[Relay; 3], id: &str| {
+        let know = |node: usize, relays: &[Relay], id: &str| {
             relays.iter().for_each(|relay| relay.know(node, id));
         };
-        let mut nodes = Vec::new();
-        for node in 0..NODES {
+        // All connect before the first buyer keeps the primaries busy.
+        let connect = async |node: usize| {
             let locks = builder().connect(quorum.clone()).await.expect("connected");
             know(node, &relays, locks.node().as_str());
-            for name in 0..NAMES {
-                let (locks, ledger) = (locks.clone(), Arc::clone(&ledger));
-                let dice = Dice::part(seed, (node * NAMES + name) as u64);
-                let report = {
-                    let ledger = Arc::clone(&ledger);
-                    move |event| ledger.note(event)
-                };
-                buyers.spawn(async move { buy(locks, name, dice, report, &ledger.is_over).await });
-            }
-            nodes.push(locks);
+            locks
+        };
+        let (mut nodes, mut keepers) = (Vec::new(), Vec::new());
+        for node in 0..NODES {
+            nodes.push(connect(node).await);
+        }
+        for node in (NODES + MORTALS..).take(if have_clocks { KEEPERS } else { 0 }) {
+            keepers.push(connect(node).await);
+            // The first primary whose clock does not jump together with the lowest primary's.
+            relays[servers.len() / 2].cut(node);
+        }
+        let mut buy_at = |buyer: Buyer, locks: &Locks, name: usize| {
+            let (locks, ledger) = (locks.clone(), Arc::clone(&ledger));
+            let dice = Dice::part(seed, buyers.len() as u64);
+            buyers.spawn(async move {
+                let report = |report| ledger.note(report);
+                buy(buyer, locks, name, dice, report, &ledger.is_over).await;
+            });
+        };
+        for locks in &nodes {
+            (0..NAMES).for_each(|name| buy_at(Buyer::Brief, locks, name));
+        }
+        for (name, keeper) in (NAMES..).zip(&keepers) {
+            buy_at(Buyer::Keeper, keeper, name);
+            buy_at(Buyer::Trier, &nodes[0], name);
         }
         let arguments: Vec<String> = [spare.to_string()].into_iter().chain(primaries).collect();
         for place in 0..MORTALS {
@@ -251,7 +274,7 @@ impl Scene {
                 program: program.to_owned(),
                 primaries: arguments.clone(),
                 ledger: Arc::clone(&ledger),
-                dice: Dice::part(seed, (NODES * NAMES + place) as u64),
+                dice: Dice::part(seed, buyers.len() as u64),
             };
             let relays = Arc::clone(&relays);
             buyers.spawn(async move {
@@ -273,7 +296,7 @@ impl Scene {
                     let found = locks.inspect(key.as_str()).await.ok();
                     let holder = found.and_then(|found| found.holders.into_iter().next());
                     let held = holder.and_then(|holder| holder.primaries);
-                    if held.is_some_and(|primaries| primaries.held == 3) {
+                    if held.is_some_and(|primaries| primaries.held == primaries.all) {
                         return true;
                     }
                     sleep(PAUSE).await;
@@ -295,25 +318,33 @@ impl Scene {
             PrimaryFault::CutFromOne => self.relays[primary].cut(self.dice.below(NODES)),
             PrimaryFault::CutZones => {
                 // A node and a process on each side, and a node that reaches all primaries.
-                let far = (primary + 1) % 3;
+                let far = (primary + 1) % self.servers.len();
                 [0, NODES].iter().for_each(|node| self.relays[primary].cut(*node));
                 [NODES - 1, NODES + 1].iter().for_each(|node| self.relays[far].cut(*node));
             }
             PrimaryFault::Flush => {
                 Raw::connect(&self.servers[primary].url()).await.flush_all().await;
             }
-            PrimaryFault::ClockAhead => self.set_clock(primary, JUMP).await,
-            PrimaryFault::ClockBehind => self.set_clock(primary, -JUMP).await,
+            PrimaryFault::ClockAhead => self.set_clocks(primary, JUMP).await,
+            PrimaryFault::ClockBehind => self.set_clocks(primary, -JUMP).await,
         }
     }
 
-    async fn set_clock(&self, primary: usize, ahead: i64) {
-        self.clocks[primary].set(ahead);
-        let [server, machine] = [primary, (primary + 1) % 3].map(|at| self.servers[at].url());
-        let server = Raw::connect(&server).await.time_us().await;
-        let machine = Raw::connect(&machine).await.time_us().await;
-        let ahead_by = (server.cast_signed() - machine.cast_signed()) / 1_000_000;
-        assert!((ahead_by - ahead).abs() <= 5, "the clock is {ahead_by} s ahead, not {ahead}");
+    /// Returns the minority of primaries whose clocks jump together, beginning with this primary.
+    fn minority(&self, primary: usize) -> impl Iterator<Item = usize> {
+        let n = self.servers.len();
+        (0..n / 2).map(move |next| (primary + next) % n)
+    }
+
+    async fn set_clocks(&self, primary: usize, ahead: i64) {
+        self.minority(primary).for_each(|at| self.clocks[at].set(ahead));
+        let time_us = async |at: usize| Raw::connect(&self.servers[at].url()).await.time_us().await;
+        let n = self.servers.len();
+        for at in self.minority(primary) {
+            let (server, machine) = (time_us(at).await, time_us((primary + n - 1) % n).await);
+            let ahead_by = (server.cast_signed() - machine.cast_signed()) / 1_000_000;
+            assert!((ahead_by - ahead).abs() <= 5, "a clock is {ahead_by} s ahead, not {ahead}");
+        }
     }
 
     fn mend(&mut self, fault: PrimaryFault, primary: usize) {
@@ -324,7 +355,9 @@ impl Scene {
                 self.relays.iter().for_each(Relay::mend);
             }
             PrimaryFault::Flush => {}
-            PrimaryFault::ClockAhead | PrimaryFault::ClockBehind => self.clocks[primary].set(0),
+            PrimaryFault::ClockAhead | PrimaryFault::ClockBehind => {
+                self.minority(primary).for_each(|at| self.clocks[at].set(0));
+            }
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) async fn quorum(seed: u64, guards: u64, faults: &[&str]) -> ExitCode 
     let (of_clocks, others): (Vec<_>, Vec<_>) =
         faults.into_iter().partition(|fault| fault.is_of_clocks());
     let mut code = ExitCode::SUCCESS;
-    // Where a clock jumps, a guard needs a spare primary.
+    // Where clocks jump, a guard needs a spare primary.
     for (faults, spare) in [(others, 0), (of_clocks, 1)] {
         if faults.is_empty() {
             continue;
@@ -42,11 +42,11 @@ pub(crate) async fn quorum(seed: u64, guards: u64, faults: &[&str]) -> ExitCode 
 
 fn say_pauses(faults: &[PrimaryFault], all: &[QuorumFault]) {
     for fault in faults {
-        for primary in 0..3 {
+        for primary in 0.. {
             let pauses = all.iter().filter(|one| (one.fault, one.primary) == (*fault, primary));
             let mut pauses: Vec<Duration> = pauses.map(|one| one.pause).collect();
             pauses.sort_unstable();
-            let Some(longest) = pauses.last() else { continue };
+            let Some(longest) = pauses.last() else { break };
             let median = pauses[pauses.len() / 2];
             say(&format!(
                 "{fault:<12} of primary {primary}: {} times, nothing granted for {} ms in \

@@ -1,4 +1,4 @@
-//! A buyer: acquires and releases a name, again and again, and reports each guard.
+//! Buyers: each acquires and releases a name, again and again, and reports each guard.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,8 +17,23 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The number of checks of a long hold.
 const LOOKS: u64 = 15;
 
+/// The pause between two tries.
+const TRY: Duration = Duration::from_millis(5);
+
+/// How a buyer acquires and holds a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Buyer {
+    /// Waits for the name, and mostly holds it for a moment.
+    Brief,
+    /// Waits for the name, and holds it for longer than a renewal period.
+    Keeper,
+    /// Tries to acquire the name, without a wait, and holds it as a brief buyer.
+    Trier,
+}
+
 /// Acquires the name until the run is over.
 pub(super) async fn buy(
+    buyer: Buyer,
     locks: Locks,
     name: usize,
     mut dice: Dice,
@@ -26,8 +41,16 @@ pub(super) async fn buy(
     is_over: &AtomicBool,
 ) {
     while !is_over.load(Ordering::Relaxed) {
-        match locks.lock_timeout(format!("name {name}"), WAIT).await {
-            Ok(guard) => hold(guard, name, &mut dice, &report).await,
+        let key = format!("name {name}");
+        let acquired = if buyer == Buyer::Trier {
+            sleep(TRY).await;
+            locks.try_lock(key).await
+        } else {
+            locks.lock_timeout(key, WAIT).await.map(Some)
+        };
+        match acquired {
+            Ok(Some(guard)) => hold(buyer, guard, name, &mut dice, &report).await,
+            Ok(None) => {}
             Err(error) => {
                 let kinds = [LockErrorKind::Unavailable, LockErrorKind::Timeout];
                 assert!(kinds.contains(&error.kind()), "{error}");
@@ -37,7 +60,13 @@ pub(super) async fn buy(
     }
 }
 
-async fn hold(guard: LockGuard, name: usize, dice: &mut Dice, report: &impl Fn(BuyerReport)) {
+async fn hold(
+    buyer: Buyer,
+    guard: LockGuard,
+    name: usize,
+    dice: &mut Dice,
+    report: &impl Fn(BuyerReport),
+) {
     let (id, token) = (dice.next(), guard.fencing_token().get());
     // The clock first: a guard that is valid now was valid then.
     let is_valid = || {
@@ -52,8 +81,12 @@ async fn hold(guard: LockGuard, name: usize, dice: &mut Dice, report: &impl Fn(B
     if !is_valid() {
         return;
     }
-    // Some holds last so long that others skip the primary.
-    let looks = if dice.percent(1) { dice.of(5..=LOOKS) } else { 0 };
+    let looks = match buyer {
+        Buyer::Keeper => LOOKS,
+        // Some holds last so long that others skip the primary.
+        _ if dice.percent(1) => dice.of(5..=LOOKS),
+        _ => 0,
+    };
     for _ in 0..looks {
         sleep(LOOK).await;
         if !is_valid() {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{NAMES, QuorumOutcome};
+use super::{KEEPERS, NAMES, QuorumOutcome};
 use crate::chaos::clock::now_us;
 
 /// What a buyer reports.
@@ -67,7 +67,7 @@ struct Guard {
 #[derive(Default)]
 pub(super) struct Ledger {
     /// The guards of each name, by id.
-    names: [Mutex<HashMap<u64, Guard>>; NAMES],
+    names: [Mutex<HashMap<u64, Guard>>; NAMES + KEEPERS],
     pub(super) guards: AtomicU64,
     lost: AtomicU64,
     refused: AtomicU64,
@@ -121,7 +121,7 @@ impl Ledger {
             killed: count(&self.killed),
             ..QuorumOutcome::default()
         };
-        for name in 0..NAMES {
+        for name in 0..self.names.len() {
             let mut guards: Vec<Guard> = self.name(name).values().copied().collect();
             guards.sort_unstable_by_key(|guard| guard.from_us);
             let (mut until_us, mut token) = (i64::MIN, 0);

@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
-use super::buyer::buy;
+use super::buyer::{Buyer, buy};
 use super::ledger::{BuyerReport, Ledger};
 use super::{NAMES, QUIET, SOON, builder, quorum};
 use crate::Leash;
@@ -81,7 +81,10 @@ pub async fn buy_from_quorum(seed: u64, spare: usize, primaries: &[&str]) {
     print(locks.node().as_str());
     let never = AtomicBool::new(false);
     let report = |report: BuyerReport| print(&report.to_string());
-    let buyer = |name| buy(locks.clone(), name, Dice::part(seed, name as u64), report, &never);
+    let buyer = |name| {
+        let dice = Dice::part(seed, name as u64);
+        buy(Buyer::Brief, locks.clone(), name, dice, report, &never)
+    };
     join_all((QUIET..NAMES).map(buyer)).await;
 }
 
