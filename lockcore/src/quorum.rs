@@ -27,6 +27,7 @@
 //!   greater still, the other counters draw again before the guard is created.
 
 mod acquire;
+mod context;
 mod hold;
 #[cfg(feature = "redis")]
 mod list;
@@ -54,7 +55,8 @@ use crate::operate::status::{Connection, Status};
 use crate::store::Links;
 use crate::types::error::LockError;
 
-pub(crate) use self::acquire::{AcquireContext, QuorumAcquire};
+pub(crate) use self::acquire::QuorumAcquire;
+pub(crate) use self::context::AcquireContext;
 pub(crate) use self::hold::Hold;
 #[cfg(feature = "redis")]
 pub use self::list::Quorum;

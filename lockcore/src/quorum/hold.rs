@@ -30,7 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 
 use super::Primaries;
-use super::acquire::{AcquireContext, BEHIND, HOP};
+use super::context::{AcquireContext, BEHIND, HOP};
 use super::primary::Step;
 use crate::node::{Attempt, LocalOptions, Loss, later, until};
 use crate::types::error::LockError;
