@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all, select_all};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use proto::node::{Note, Request};
 use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode, Renewal};
 use tokio::sync::Notify;
@@ -192,22 +193,28 @@ impl Hold {
         let loss = self.shared.lost.clone();
         let majority = self.shared.primaries().majority();
         let steps = self.shared.take();
-        let releases: Vec<_> = steps.into_iter().map(|step| step.guard.release()).collect();
+        let mut releases: FuturesUnordered<_> =
+            steps.into_iter().map(|step| step.guard.release()).collect();
         async move {
             if let Some(closed) = closed {
                 return Err(closed);
             }
-            let released = join_all(releases).await;
-            let lost = |error: &LockError| error.kind() == LockErrorKind::Lost;
-            let confirmed = released.iter().filter(|release| release.is_ok()).count();
-            let open = released.iter().filter(|one| !one.as_ref().is_err_and(lost)).count();
-            match released.into_iter().filter_map(Result::err).find(|error| !lost(error)) {
-                _ if was_lost || open < majority => {
+            // A majority decides: the other releases continue, and a slow primary delays nobody.
+            let (mut confirmed, mut open, mut failure) = (0, releases.len(), None);
+            loop {
+                if was_lost || open < majority {
                     loss.cancel();
-                    Err(LockError::new(LockErrorKind::Lost))
+                    return Err(LockError::new(LockErrorKind::Lost));
                 }
-                Some(error) if confirmed < majority => Err(error),
-                _ => Ok(()),
+                if confirmed >= majority {
+                    return Ok(());
+                }
+                match releases.next().await {
+                    Some(Ok(())) => confirmed += 1,
+                    Some(Err(error)) if error.kind() == LockErrorKind::Lost => open -= 1,
+                    Some(Err(error)) => failure = failure.or(Some(error)),
+                    None => return failure.map_or(Ok(()), Err),
+                }
             }
         }
     }

@@ -34,7 +34,41 @@ async fn a_hold_is_healed_to_all_primaries_and_released_at_all() {
     sleep(ms(50)).await;
     assert_eq!(held_at(&network).await, [0, 1, 2]);
     guard.release().await.expect("held");
+    sleep(ms(50)).await;
     assert!(held_at(&network).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_waits_for_a_majority_and_not_for_a_slow_primary() {
+    let mut network = Network::new(3, 26);
+    let process = network.start();
+    network.slow(process, 2, ms(300));
+    let guard = locked(&network, process).await;
+    sleep(ms(2_000)).await;
+    assert_eq!(held_at(&network).await, [0, 1, 2]);
+    let asked = Instant::now();
+    guard.release().await.expect("held");
+    assert!(asked.elapsed() < ms(300), "{:?}", asked.elapsed());
+    sleep(ms(1_000)).await;
+    assert!(held_at(&network).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_a_majority_reports_to_the_release_is_not_hidden_by_a_slow_primary() {
+    let mut network = Network::new(3, 27);
+    let process = network.start();
+    let guard = locked(&network, process).await;
+    sleep(ms(50)).await;
+    assert_eq!(held_at(&network).await, [0, 1, 2]);
+    network.slow(process, 2, ms(1_000));
+    let asked = Instant::now();
+    let release = {
+        evict(&network, 0).await;
+        evict(&network, 1).await;
+        guard.release()
+    };
+    assert_eq!(release.await.expect_err("lost").kind(), LockErrorKind::Lost);
+    assert!(asked.elapsed() < ms(1_000), "{:?}", asked.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
