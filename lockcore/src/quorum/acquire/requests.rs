@@ -185,6 +185,16 @@ impl Requests {
         self.queued[at] = Some(Place { attempt: Box::pin(attempt), server });
     }
 
+    /// Leaves all queues but the queue at index `at`, whose position the request now has.
+    pub(super) fn stay_at(&mut self, at: usize) {
+        for (other, place) in self.queued.iter_mut().enumerate() {
+            drop(place.take_if(|_| other != at));
+        }
+        if let Some(place) = &self.queued[at] {
+            place.attempt.publish_positions_to(self.positions.clone());
+        }
+    }
+
     /// Leaves all queues.
     pub(super) fn leave(&mut self) {
         self.queued.fill_with(|| None);

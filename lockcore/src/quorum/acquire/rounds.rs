@@ -246,9 +246,7 @@ impl Rounds {
             return false;
         };
         self.holds.release();
-        for (other, place) in requests.queued.iter_mut().enumerate() {
-            drop(place.take_if(|_| other != at));
-        }
+        requests.stay_at(at);
         true
     }
 

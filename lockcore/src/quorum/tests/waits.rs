@@ -1,7 +1,7 @@
 //! Waits: for a busy lock, for silent and for unreachable primaries, and their limits.
 
 use proto::LockErrorKind;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::network::{MAX_LEASE, Network};
 use super::{evict, held_at, leak, locked, ms, soon};
@@ -21,6 +21,18 @@ async fn a_primary_that_falls_silent_after_its_grant_does_not_make_a_free_lock_b
     let error = soon(trying).await.expect("no panic").expect_err("the first is not confirmed");
     // No outage: a majority responds.
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_steps_aside_has_the_position_that_it_keeps() {
+    let mut network = Network::new(3, 37);
+    let process = network.start();
+    leak(&network, 1).await;
+    leak(&network, 2).await;
+    let mut waiting = Box::pin(network.locks(process).lock("k"));
+    assert!(timeout(ms(10_000), waiting.as_mut()).await.is_err());
+    assert!(held_at(&network).await.len() == 2, "it has stepped aside");
+    assert_eq!(waiting.position(), Some(0));
 }
 
 #[tokio::test(start_paused = true)]
