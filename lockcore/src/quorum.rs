@@ -61,7 +61,7 @@ pub(crate) use self::hold::Hold;
 #[cfg(feature = "redis")]
 pub use self::list::Quorum;
 use self::primary::Primary;
-pub(crate) use self::primary::{Connect, Connected};
+pub(crate) use self::primary::{Connect, Connected, NewPrimary};
 
 /// The text of the error for permits, which a quorum refuses.
 const NO_PERMITS: &str = "a quorum does not support permits: with a limit of two, three holders \
@@ -159,7 +159,7 @@ impl View {
 
 impl Primaries {
     pub(crate) fn new(
-        list: Vec<(Option<Connected>, Connect)>,
+        list: Vec<NewPrimary>,
         terms: Terms,
         observer: Observer,
         runtime: &Handle,
@@ -359,6 +359,13 @@ impl Primaries {
             false => Connection::Down { reason: self.unreached().to_string() },
         };
         let each: Vec<Status> = self.nodes().map(|node| node.status()).collect();
+        // A primary that was never connected has no node.
+        let mut of_nodes = each.iter().map(|status| status.servers.as_slice());
+        let servers = self.members.iter().map(|primary| match primary.node() {
+            Some(_) => of_nodes.next().unwrap_or_default().to_vec(),
+            None => vec![primary.away()],
+        });
+        let servers = servers.flatten().collect();
         Status {
             commands: link.clone(),
             subscription: link,
@@ -366,7 +373,7 @@ impl Primaries {
             holding: Arc::strong_count(&self.holding) - 1,
             releasing: each.iter().map(|status| status.releasing).sum(),
             positions_lost: each.iter().map(|status| status.positions_lost).sum(),
-            servers: each.into_iter().flat_map(|status| status.servers).collect(),
+            servers,
         }
     }
 

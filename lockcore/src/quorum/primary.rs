@@ -25,6 +25,7 @@ use tracing::warn;
 use super::View;
 use crate::foreign;
 use crate::node::{Node, NodeGuard, until};
+use crate::operate::status::{Connection, ServerStatus};
 use crate::store::{Links, Standing};
 use crate::types::error::LockError;
 
@@ -43,6 +44,16 @@ pub(crate) type Connected = (Arc<Node>, Option<Standing>);
 pub(crate) type Connect =
     Box<dyn Fn() -> BoxFuture<'static, Result<Connected, LockError>> + Send + Sync>;
 
+/// A primary at the start of the process.
+pub(crate) struct NewPrimary {
+    /// The address, which may be empty for an in-memory primary.
+    pub(crate) address: String,
+    /// The node, or why the primary was not connected to.
+    pub(crate) connected: Result<Connected, LockError>,
+    /// Connects later, if the primary was not connected to.
+    pub(crate) connect: Connect,
+}
+
 /// A primary as this process sees it. A task watches it until the `Primary` is dropped.
 #[derive(Debug)]
 pub(crate) struct Primary {
@@ -53,6 +64,9 @@ pub(crate) struct Primary {
 struct SharedPrimary {
     /// The index of the primary in the list.
     at: usize,
+    address: String,
+    /// When the process started to watch the primary.
+    since: Instant,
     /// The primary's node; unset until the first connection.
     node: OnceLock<Arc<Node>>,
     /// How long the primary must have kept its data before it counts towards a majority.
@@ -97,16 +111,18 @@ impl Primary {
     /// server number in `view` while it is reachable and counts.
     pub(crate) fn watch(
         at: usize,
-        (connected, connect): (Option<Connected>, Connect),
+        NewPrimary { address, connected, connect }: NewPrimary,
         quarantine: Duration,
         view: Arc<watch::Sender<View>>,
         runtime: &Handle,
     ) -> Self {
-        let (node, refusal) = (OnceLock::new(), Mutex::default());
-        let shared = Arc::new(SharedPrimary { at, node, quarantine, view, refusal });
+        let refusal = Refusal { error: connected.as_ref().err().cloned(), warned: None };
+        let (node, refusal, since) = (OnceLock::new(), Mutex::new(refusal), Instant::now());
+        let shared = SharedPrimary { at, address, since, node, quarantine, view, refusal };
+        let shared = Arc::new(shared);
         // In a process that has just started, a connected primary is reachable at once, without
         // `STABLE_AFTER`.
-        let server = connected.and_then(|connected| shared.begin(connected));
+        let server = connected.ok().and_then(|connected| shared.begin(connected));
         // Created here, and not in the first poll: the runtime may drop the task before polling it.
         let end = RuntimeEnd(Arc::clone(&shared));
         let watching = runtime.spawn(async move { end.0.run(connect, server).await });
@@ -116,6 +132,21 @@ impl Primary {
     /// Returns the node, or `None` before the first connection.
     pub(crate) fn node(&self) -> Option<&Arc<Node>> {
         self.shared.node.get()
+    }
+
+    /// Returns the status of the server before the first connection.
+    pub(crate) fn away(&self) -> ServerStatus {
+        let SharedPrimary { address, since, .. } = &*self.shared;
+        let error = self.shared.refusal().error.clone();
+        let reason = error.map_or_else(|| "not connected yet".to_owned(), |it| it.to_string());
+        ServerStatus {
+            address: address.clone(),
+            commands: Connection::Down { reason: reason.clone() },
+            subscription: Connection::Down { reason },
+            silent_for: since.elapsed(),
+            unanswered: None,
+            slots: None,
+        }
     }
 
     /// Returns true if both connections are up.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::poll;
 use lock_tests::{Delay, LIMIT, Raw, RedisServer, eventually, eventually_some};
-use lockcore::{Acquire, LockErrorKind, LockGuard, Locks, MemoryStore, WhenBusy};
+use lockcore::{Acquire, LockErrorKind, LockGuard, Locks, MemoryStore, Quorum, WhenBusy};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use redis::cmd;
 
@@ -438,6 +438,27 @@ fn each_primary_of_a_quorum_has_its_own_gauges() {
         assert_eq!(of(2, "holding", "class=\"quorum\""), Some(1.0));
         assert_eq!(value(&rendered, "lockcore_holding{class=\"orders\"}"), None);
         drop(guard);
+    });
+}
+
+// A process that starts meanwhile must not end the alert.
+#[test]
+fn a_quorum_primary_that_is_away_at_the_start_is_shown_as_disconnected_until_it_is_back() {
+    let mut servers = [(); 3].map(|()| RedisServer::start());
+    recorded(false, async |recorded| {
+        let quorum = || Quorum::new(servers.iter().map(RedisServer::url));
+        Locks::builder().init_quorum(quorum()).await.expect("they are new");
+        let (quorum, first) = (quorum(), &mut servers[0]);
+        first.kill();
+        let locks = Locks::builder().namespace("shop").connect(quorum).await.expect("two of three");
+        let is_connected = || {
+            let labels = "connection=\"commands\",namespace=\"shop\",primary=\"1\"";
+            value(&recorded.render(), &format!("lockcore_connected{{{labels}}}"))
+        };
+        assert_eq!(is_connected(), Some(0.0));
+        first.restart();
+        eventually("it is connected", LIMIT, async || is_connected() == Some(1.0)).await;
+        drop(locks);
     });
 }
 

@@ -16,10 +16,15 @@ async fn a_primary_that_is_away_at_the_start_is_connected_to_later() {
     three.0[0].kill();
     let locks = three.locks().await;
     let guard = locks.lock("k").await.expect("two of three");
-    assert_eq!(locks.status().servers.len(), 2);
+    let servers = locks.status().servers;
+    let is_away: Vec<_> = servers.iter().map(|server| !server.is_connected()).collect();
+    assert_eq!(is_away, [true, false, false]);
+    assert_eq!(servers[0].address, three.0[0].address().to_string());
     three.0[0].restart();
-    eventually("the third one is connected", SOON, async || locks.status().servers.len() == 3)
-        .await;
+    eventually("the third one is connected", SOON, async || {
+        locks.status().servers.iter().all(|server| server.is_connected())
+    })
+    .await;
     guard.release().await.expect("held");
 }
 

@@ -11,10 +11,12 @@ use super::{LocksBuilder, new_node};
 use crate::api::locks::Locks;
 use crate::backend::Backend;
 use crate::node::Observer;
+#[cfg(feature = "metrics")]
+use crate::node::{Settings, set_away};
 use crate::types::error::LockError;
 use crate::types::options::LockOptions;
 
-use crate::quorum::{Connect, Connected, Primaries, Terms};
+use crate::quorum::{Connect, Connected, NewPrimary, Primaries, Terms};
 use crate::store::memory::MemoryStore;
 
 /// The maximum number of primaries of a quorum.
@@ -55,8 +57,11 @@ impl LocksBuilder {
                 node.store.standing().now_or_never().expect("an in-memory store responds at once");
             Ok((node, Some(standing.map_err(LockError::of_store)?)))
         };
-        let list: Result<_, LockError> =
-            (stores.iter().enumerate()).map(|place| Ok((Some(node(place)?), closed()))).collect();
+        let primary = |place| {
+            let (address, connected) = (String::new(), Ok(node(place)?));
+            Ok(NewPrimary { address, connected, connect: closed() })
+        };
+        let list: Result<_, LockError> = stores.iter().enumerate().map(primary).collect();
         self.quorum_of(list?, terms)
     }
 
@@ -98,15 +103,16 @@ impl LocksBuilder {
         Ok(Terms { max_lease, spare, request_timeout, max_waiting })
     }
 
-    fn quorum_of(
-        &self,
-        list: Vec<(Option<Connected>, Connect)>,
-        terms: Terms,
-    ) -> Result<Locks, LockError> {
+    fn quorum_of(&self, list: Vec<NewPrimary>, terms: Terms) -> Result<Locks, LockError> {
         terms.check(self.defaults.checked()?.lease)?;
-        let first = list.iter().find_map(|(connected, _)| Some(Arc::clone(&connected.as_ref()?.0)));
+        let node = |one: &NewPrimary| Some(Arc::clone(&one.connected.as_ref().ok()?.0));
+        let first = list.iter().find_map(node);
         let node = first.ok_or_else(|| LockError::new(LockErrorKind::Unavailable))?;
         let runtime = Handle::current();
+        #[cfg(feature = "metrics")]
+        for (at, _) in list.iter().enumerate().filter(|(_, primary)| primary.connected.is_err()) {
+            set_away(&Settings { primary: Some(at + 1), ..node.settings.clone() });
+        }
         let observer = Observer::of_quorum(node.id.clone(), &node.settings, &runtime);
         let primaries = Primaries::new(list, terms, observer, &runtime);
         Ok(Locks { backend: Backend::of_quorum(node, primaries) })
@@ -139,6 +145,8 @@ mod on_redis {
     struct Place {
         builder: LocksBuilder,
         url: String,
+        /// The URL's address, as the status shows it.
+        address: String,
         /// The node id, which is the same at all primaries.
         id: NodeId,
         /// The identity record expected on the primary, which contains the list of primaries.
@@ -149,7 +157,7 @@ mod on_redis {
 
     impl Place {
         async fn store(&self, inbox: &Inbox) -> Result<RedisStore, LockError> {
-            let Self { builder, url, id, mark, seen } = self;
+            let Self { builder, url, id, mark, seen, .. } = self;
             let connector = Connector::from_url(url, &builder.tls, builder.timeouts())?;
             let primary = Some((mark.clone(), Arc::clone(seen)));
             builder.store(connector, id, inbox, primary).await
@@ -216,26 +224,25 @@ mod on_redis {
             let places = self.places(&quorum)?;
             // Read every identity record before writing any: a server in use by another quorum must
             // be found before this quorum claims a new server.
-            let mut errors = Vec::new();
-            let mut opened = Vec::with_capacity(places.len());
-            for one in join_all(places.iter().map(Place::open)).await {
-                opened.push(one.map_err(|error| errors.push(error)).ok());
-            }
+            let opened = join_all(places.iter().map(Place::open)).await;
+            let mut errors: Vec<_> =
+                opened.iter().filter_map(|one| one.as_ref().err().cloned()).collect();
             check_majority(places.len(), &errors)?;
             let begin = places.iter().zip(opened).map(async |(place, opened)| match opened {
-                Some(opened) => Some(place.begin(opened).await),
-                None => None,
+                Ok(opened) => Ok(place.begin(opened).await),
+                Err(error) => Err(error),
             });
-            let mut connected = Vec::with_capacity(places.len());
-            for begun in join_all(begin).await {
-                let (begun, error) = begun.unzip();
-                errors.extend(error.flatten());
-                connected.push(begun);
+            let mut list = Vec::with_capacity(places.len());
+            for (place, begun) in places.iter().zip(join_all(begin).await) {
+                let connected = begun.map(|(connected, error)| {
+                    errors.extend(error);
+                    connected
+                });
+                let (place, address) = (place.clone(), place.address.clone());
+                let connect: Connect = Box::new(move || place.clone().connect().boxed());
+                list.push(NewPrimary { address, connected, connect });
             }
             check_majority(places.len(), &errors)?;
-            let connect =
-                |place: Place| -> Connect { Box::new(move || place.clone().connect().boxed()) };
-            let list = connected.into_iter().zip(places.into_iter().map(connect)).collect();
             self.quorum_of(list, terms).map(log_connected)
         }
 
@@ -281,11 +288,12 @@ mod on_redis {
                 let info = read_url(url)?;
                 // An invalid URL or certificate is an error now, not a primary to be retried.
                 Connector::from_url(url, &self.tls, self.timeouts())?;
-                Ok(format!("{}/{}", info.addr(), info.redis_settings().db()))
+                let address = info.addr().to_string();
+                Ok((format!("{address}/{}", info.redis_settings().db()), address))
             };
-            let addresses: Result<Vec<String>, LockError> =
+            let addresses: Result<Vec<(String, String)>, LockError> =
                 quorum.primaries.iter().map(address).collect();
-            let list = addresses?;
+            let (list, addresses): (Vec<String>, Vec<String>) = addresses?.into_iter().unzip();
             let is_twice = |(at, address)| list[..at].contains(address);
             if (0..).zip(&list).any(is_twice) {
                 let range = "primaries at different addresses";
@@ -304,7 +312,8 @@ mod on_redis {
                 let mark = Mark::new(namespace, place, all, max_lease, trusts_restarts);
                 let seen = Arc::clone(&seen);
                 let builder = self.of_primary(at);
-                Place { builder, url: url.clone(), id: id.clone(), mark, seen }
+                let (url, address, id) = (url.clone(), addresses[at].clone(), id.clone());
+                Place { builder, url, address, id, mark, seen }
             };
             Ok(quorum.primaries.iter().enumerate().map(place).collect())
         }

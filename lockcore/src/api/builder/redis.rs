@@ -156,7 +156,9 @@ impl LocksBuilder {
 /// find the process behind a node id shown by `inspect`. Returns `locks` unchanged.
 pub(super) fn log_connected(locks: Locks) -> Locks {
     let status = locks.status();
-    let servers: Vec<_> = status.servers.iter().map(|server| &*server.address).collect();
+    // Not the quorum primaries that are away.
+    let connected = status.servers.iter().filter(|server| server.is_connected());
+    let servers: Vec<_> = connected.map(|server| &*server.address).collect();
     let (node, process) = (locks.node(), process::of_this());
     info!(%node, process, servers = servers.join(","), "connected to Redis");
     locks

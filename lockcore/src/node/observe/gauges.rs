@@ -15,6 +15,7 @@ use std::time::Duration;
 use metrics::{Label, gauge};
 use proto::node::{Core, Moment};
 
+use super::super::Settings;
 use super::super::driver::Driver;
 use super::WATCHERS;
 use crate::foreign;
@@ -70,7 +71,7 @@ impl Gauges {
         }
         let releasing = driver.read(Core::counts).given_back;
         let round_trip = driver.read(Core::round_trip).as_secs_f64();
-        gauge!("lockcore_round_trip_seconds", labels(driver, None)).set(round_trip);
+        gauge!("lockcore_round_trip_seconds", labels(&driver.settings, None)).set(round_trip);
         let links = [driver.store.commands(), driver.store.subscription()];
         let is_up = links.map(|link| Connection::of(&link) == Connection::Up);
         // A Redis Cluster primary without slots has no locks.
@@ -81,17 +82,27 @@ impl Gauges {
     }
 }
 
+/// Shows a quorum primary as disconnected until it has a node. `settings` are the settings of such a
+/// node.
+pub(crate) fn set_away(settings: &Settings) {
+    foreign::call(WATCHERS, || set_connected(settings, [false, false]));
+}
+
 fn set_node(driver: &Driver, releasing: usize, is_up: [bool; 2], servers_down: usize) {
-    gauge!("lockcore_releasing", labels(driver, None)).set(releasing as f64);
-    gauge!("lockcore_servers_down", labels(driver, None)).set(servers_down as f64);
+    gauge!("lockcore_releasing", labels(&driver.settings, None)).set(releasing as f64);
+    gauge!("lockcore_servers_down", labels(&driver.settings, None)).set(servers_down as f64);
+    set_connected(&driver.settings, is_up);
+}
+
+fn set_connected(settings: &Settings, is_up: [bool; 2]) {
     for (connection, is_up) in ["commands", "subscription"].into_iter().zip(is_up) {
-        let labels = labels(driver, Some(Label::new("connection", connection)));
+        let labels = labels(settings, Some(Label::new("connection", connection)));
         gauge!("lockcore_connected", labels).set(f64::from(u8::from(is_up)));
     }
 }
 
 fn set_class(driver: &Driver, class: &Arc<str>, counts: [usize; 2], oldest: [f64; 2]) {
-    let labels = || labels(driver, Some(Label::new("class", Arc::clone(class))));
+    let labels = || labels(&driver.settings, Some(Label::new("class", Arc::clone(class))));
     let [waiting, holding] = counts;
     let [oldest_wait, oldest_hold] = oldest;
     gauge!("lockcore_waiting", labels()).set(waiting as f64);
@@ -102,8 +113,7 @@ fn set_class(driver: &Driver, class: &Arc<str>, counts: [usize; 2], oldest: [f64
 
 /// Returns the labels of a gauge: `own` if given, and the namespace and the quorum primary if the
 /// node has them. These distinguish several `Locks` in a process, and the nodes of a quorum.
-fn labels(driver: &Driver, own: Option<Label>) -> Vec<Label> {
-    let settings = &driver.settings;
+fn labels(settings: &Settings, own: Option<Label>) -> Vec<Label> {
     let namespace = settings.namespace.clone().map(|name| Label::new("namespace", name));
     let primary = settings.primary.map(|place| Label::new("primary", place.to_string()));
     own.into_iter().chain(namespace).chain(primary).collect()

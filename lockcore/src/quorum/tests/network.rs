@@ -17,7 +17,7 @@ use super::dice::Dice;
 use crate::api::locks::Locks;
 use crate::backend::Backend;
 use crate::node::{Inbox, Observer};
-use crate::quorum::{Connect, Connected, Primaries, Terms};
+use crate::quorum::{Connect, NewPrimary, Primaries, Terms};
 use crate::store::memory::MemoryStore;
 use crate::store::{Listener, Standing, Store, StoreFuture, Then};
 
@@ -78,7 +78,7 @@ impl Network {
         // Quorum primaries have no batches.
         let builder = builder.batch_limit(1);
         let mut wires = Vec::new();
-        let connect = |at: &usize| -> (Option<Connected>, Connect) {
+        let connect = |at: &usize| {
             let inbox = Inbox::default();
             let wire = Wire::new(self.dice.split());
             if *at == 0 {
@@ -93,10 +93,11 @@ impl Network {
             let standing = wire.inner().standing().now_or_never().expect("at once");
             let node = builder.of_primary(*at).node(Arc::new(wire), id.clone(), &inbox);
             let never: Connect = Box::new(|| std::future::pending().boxed());
-            (Some((node, standing.ok())), never)
+            let (address, connected) = (at.to_string(), Ok((node, standing.ok())));
+            NewPrimary { address, connected, connect: never }
         };
         let list: Vec<_> = list.iter().map(connect).collect();
-        let node = list[0].0.as_ref().map(|(node, _)| Arc::clone(node)).expect("connected");
+        let node = Arc::clone(&list[0].connected.as_ref().expect("connected").0);
         let request_timeout = Duration::from_secs(2);
         let (spare, max_waiting) = (self.spare, self.max_waiting);
         let terms = Terms { max_lease: MAX_LEASE, spare, request_timeout, max_waiting };

@@ -56,8 +56,11 @@ async fn a_shutdown_ends_the_connects_to_primaries_that_were_away() {
     });
     let terms = network.locks(process).backend.primaries().terms;
     let observer = Observer::of_quorum(present.id.clone(), &present.settings, &Handle::current());
-    let list = vec![(None, away), (None, slow)];
-    let primaries = Primaries::new(list, terms, observer, &Handle::current());
+    let list = [away, slow].map(|connect| {
+        let connected = Err(LockError::new(LockErrorKind::Unavailable));
+        NewPrimary { address: String::new(), connected, connect }
+    });
+    let primaries = Primaries::new(list.into(), terms, observer, &Handle::current());
     sleep(ms(5_000)).await;
     assert!(asked.load(Ordering::Relaxed) > 2);
     primaries.shut_down(Duration::ZERO).await;
