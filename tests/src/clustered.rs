@@ -79,7 +79,11 @@ impl Clustered {
         let Form { hostname, has_replicas, has_relays } = form;
         let count = if has_replicas { 2 * PRIMARIES } else { PRIMARIES };
         let ports: Vec<_> = (0..count).map(|_| Port::free_with_bus()).collect();
-        let ids: Vec<String> = (1..=count).map(|number| number.to_string().repeat(40)).collect();
+        // With the port, because another Cluster in the same test needs other ids.
+        let id = |(number, (port, _)): (usize, &(Port, Port))| {
+            format!("{:0<40}", format!("{number}{}", port.number()))
+        };
+        let ids: Vec<String> = ports.iter().enumerate().map(id).collect();
         let announced: Vec<_> = ports.iter().map(|(port, _)| port.number()).collect();
         let name = hostname.map_or(String::new(), |hostname| format!(",{hostname}"));
         let bus = match has_relays {

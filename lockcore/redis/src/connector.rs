@@ -25,6 +25,7 @@ use crate::provider::Provider;
 use crate::sentinels::Sentinels;
 use crate::server_url::read as read_url;
 use crate::tls::{self, Tls};
+use crate::topology;
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
@@ -49,6 +50,9 @@ pub struct Connector {
     timeouts: Timeouts,
     /// The provider of user and password, used instead of the credentials in the URL or client.
     credentials: Provider<Credentials>,
+    /// The Cluster id for the Redis Cluster primary at the address. Each server that commands are
+    /// sent to has to know this primary.
+    primary: Option<String>,
     /// The name that subscriptions get in CLIENT LIST.
     name: String,
 }
@@ -124,6 +128,7 @@ impl Connector {
             is_known: true,
             timeouts,
             credentials: Provider::default(),
+            primary: None,
             name: String::new(),
         })
     }
@@ -141,6 +146,7 @@ impl Connector {
             is_known: true,
             timeouts,
             credentials: Provider::default(),
+            primary: None,
             name: String::new(),
         })
     }
@@ -163,6 +169,12 @@ impl Connector {
     /// credentials in the URL or client. Connections from a pool keep the pool's credentials.
     pub fn with_credentials(self, credentials: Provider<Credentials>) -> Self {
         Self { credentials, ..self }
+    }
+
+    /// Sets the Cluster id for the Redis Cluster primary at the address. Command connections to
+    /// another Cluster then fail: the address may be reused.
+    pub fn with_primary(self, id: String) -> Self {
+        Self { primary: Some(id), ..self }
     }
 
     /// Sets the name of subscriptions in CLIENT LIST. Command connections get their name later,
@@ -195,7 +207,8 @@ impl Connector {
     ///
     /// # Errors
     /// The server is unreachable, refuses the connection or does not reply in time; the server is a
-    /// replica; or the sentinels name no primary.
+    /// replica, or in a Redis Cluster without the primary of [`with_primary`](Self::with_primary);
+    /// or the sentinels name no primary.
     pub async fn commands(
         &self,
         timeout: Duration,
@@ -204,7 +217,9 @@ impl Connector {
         let of_replica = || format!("{}: the server is a replica", self.address());
         match &self.source {
             ServerSource::One(client) => {
-                self.at_one(client, timeout, attempt).await?.of_primary(of_replica)
+                let opened = self.at_one(client, timeout, attempt).await?.of_primary(of_replica)?;
+                self.check_cluster(&opened.connection).await?;
+                Ok(opened)
             }
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(pool, _) => {
@@ -222,10 +237,19 @@ impl Connector {
         }
     }
 
+    /// Returns an error if the server is in a Redis Cluster without the expected primary.
+    async fn check_cluster(&self, connection: &Connection) -> Result<(), ClientError> {
+        let Some(id) = &self.primary else { return Ok(()) };
+        topology::check_member(connection, id).await.map_err(|error| {
+            let detail = format!("{}: {}", self.address(), error.detail);
+            ClientError::refused(error.kind, detail)
+        })
+    }
+
     /// Opens a connection for questions about the Cluster, which a replica answers as well.
     ///
     /// # Errors
-    /// As [`commands`](Self::commands), but a replica is no error.
+    /// As [`commands`](Self::commands), but a replica is no error, nor another Cluster.
     pub async fn questions(
         &self,
         timeout: Duration,

@@ -129,6 +129,22 @@ pub async fn primaries(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>
     Ok(primaries)
 }
 
+/// Checks that the server is in the Cluster that has the primary with this node id. Each server in
+/// the Cluster passes, because it refuses the commands for slots that it does not serve.
+///
+/// # Errors
+/// The server is in another Cluster, or does not return the topology.
+pub(crate) async fn check_member(connection: &Connection, id: &str) -> Result<(), ClientError> {
+    // The addresses in the reply are not used.
+    let asked = Asked { host: "", is_tls: false };
+    let primaries = primaries(&Source::Own(connection.clone()), asked).await?;
+    if primaries.iter().any(|primary| primary.id == id) {
+        return Ok(());
+    }
+    let detail = format!("the server is in another Redis Cluster, without the primary {id}");
+    Err(ClientError::refused(ClientErrorKind::Unavailable, detail))
+}
+
 /// Returns true if this error of CLUSTER SHARDS can be ignored, because the server is older than
 /// 7.0 and lacks the command, or the Redis user lacks the right. Then a primary is found only once
 /// it has slots.

@@ -58,6 +58,7 @@ impl Connector {
             is_known: false,
             timeouts,
             credentials: Provider::default(),
+            primary: None,
             name: String::new(),
         })
     }

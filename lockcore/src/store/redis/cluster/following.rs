@@ -101,7 +101,9 @@ impl Shared {
         let server_time = Arc::default();
         let name: String = primary.id.chars().take(NAMED).collect();
         let of_shard = RedisSettings {
-            connector: self.connector(self.reach(primary.place.clone()))?,
+            connector: self
+                .connector(self.reach(primary.place.clone()))?
+                .with_primary(primary.id.clone()),
             node: settings.node.clone(),
             prefix: format!("{}:grants:{name}", settings.prefix).into(),
             label: settings.label.clone(),
@@ -154,17 +156,32 @@ impl Shared {
         }
     }
 
-    /// Queries the servers given by the user for the primaries, one after the other. Returns the
-    /// first answer, or the first error if none answers.
-    pub(super) async fn query_seeds(&self) -> Result<Vec<Primary>, LockError> {
-        let mut refused = None;
-        for seed in &self.seeds {
-            match self.query_at(seed.clone()).await {
-                Ok(primaries) => return Ok(primaries),
+    /// Queries the servers given by the user for the primaries, one after the other, and then the
+    /// servers at the addresses in `known`. Returns the first answer with a known primary. Without
+    /// such an answer, returns the first one from a server given by the user, because the Cluster
+    /// may have been set up anew; or the first error.
+    pub(super) async fn query_addresses(
+        &self,
+        known: &[Arc<Shard>],
+    ) -> Result<Vec<Primary>, LockError> {
+        // By now, another Cluster may have some address.
+        let is_ours = |primaries: &[Primary]| {
+            let is_known = |primary: &Primary| known.iter().any(|shard| shard.id == primary.id);
+            known.is_empty() || primaries.iter().any(is_known)
+        };
+        let places = known.iter().map(|shard| self.reach(shard.address()));
+        let (mut of_seed, mut refused) = (None, None);
+        for (number, info) in self.seeds.iter().cloned().chain(places).enumerate() {
+            match self.query_at(info).await {
+                Ok(primaries) if is_ours(&primaries) => return Ok(primaries),
+                Ok(primaries) if number < self.seeds.len() => {
+                    of_seed = of_seed.or(Some(primaries));
+                }
+                Ok(_) => {}
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
-        Err(refused.expect("there is a seed"))
+        of_seed.ok_or_else(|| refused.expect("a seed has an answer or an error"))
     }
 
     /// Queries a server for the primaries, on a connection opened for this query only.
@@ -210,16 +227,7 @@ impl Shared {
                 ),
             }
         }
-        let refused = match self.query_seeds().await {
-            Ok(primaries) => return Ok(primaries),
-            Err(error) => error,
-        };
-        for shard in &known {
-            if let Ok(primaries) = self.query_at(self.reach(shard.address())).await {
-                return Ok(primaries);
-            }
-        }
-        Err(refused)
+        self.query_addresses(&known).await
     }
 
     /// Waits until the topology is due to be queried, and queries it. `None` if no server returned

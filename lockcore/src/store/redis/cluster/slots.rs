@@ -87,8 +87,8 @@ impl Shard {
     /// Returns true if this shard still leads to its primary, which is reported at `place` now.
     ///
     /// Servers may report several addresses of a primary: a connection that is up leads to it, but
-    /// only if it has always led to the same server. Otherwise another server may have the address
-    /// by now, such as a replica after a restart of both, or a server of another Cluster.
+    /// only if it has always led to the same server. Otherwise another server in the Cluster may
+    /// have the address by now, such as a former replica after a restart of both.
     pub(super) fn is_still_at(&self, place: &Address) -> bool {
         let is_first_server = || self.commands.borrow().is_up() && self.store.servers() == 0;
         self.address() == *place || is_first_server()
