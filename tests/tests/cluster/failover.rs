@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use lock_tests::{Clustered, RedisOptions, eventually, queued};
+use lock_tests::{Clustered, Connections, Flow, Proxy, RedisOptions, eventually, lock_key, queued};
 use lockcore::{LockErrorKind, LockGuard, LockOptions, Locks};
 use redis::cmd;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::common::{LONG, SOON, connect, held, release, soon};
+use crate::common::{LONG, SOON, connect, held, release, several_refreshes, soon, topology_queries};
 
 /// When a silent primary is considered dead.
 const SILENT: Duration = Duration::from_secs(2);
@@ -124,9 +124,33 @@ async fn a_primary_that_is_cut_off_from_the_others_is_replaced_although_it_still
     let new = clustered.promoted(1).await;
     assert_eq!(clustered.present_primary(1).await, 1, "it does not know");
     let guard = go_on(guard, waiting).await;
-    assert!(clustered.raw(new).await.exists(&lock_tests::lock_key(&key)).await);
+    assert!(clustered.raw(new).await.exists(&lock_key(&key)).await);
     release(guard).await;
     assert_eq!(waiter.status().positions_lost, 0, "its position was replicated");
+}
+
+// Once the primary had answered nothing for ten seconds, its old topology was believed again.
+#[tokio::test]
+async fn a_replaced_primary_that_is_cut_off_from_the_others_is_not_asked_for_the_topology() {
+    let clustered = Clustered::start_with_relays(RedisOptions::default(), SILENT).await;
+    let locks = connect(&clustered).await;
+    clustered.isolate(Some(1));
+    let new = clustered.promoted(1).await;
+    let key = clustered.key_of(1, 0);
+    eventually("the new primary serves", SOON, async || {
+        let Ok(Some(_guard)) = locks.try_lock(&key).await else { return false };
+        clustered.raw(new).await.exists(&lock_key(&key)).await
+    })
+    .await;
+    several_refreshes(&clustered).await;
+    let asked = async || topology_queries(&clustered, 1..2).await;
+    let (before, others) = (asked().await, async || {
+        topology_queries(&clustered, 0..1).await + topology_queries(&clustered, 2..6).await
+    });
+    // A query every two seconds.
+    let enough = others().await + 10;
+    eventually("the others are asked", SOON, async || others().await >= enough).await;
+    assert_eq!(asked().await, before);
 }
 
 #[tokio::test]
@@ -145,7 +169,7 @@ async fn after_a_planned_failover_locks_are_served_by_the_new_primary() {
     }
     let guard = soon("the lock", locks.lock(&key)).await.expect("the new primary serves it");
     assert!(guard.fencing_token() > before);
-    assert!(clustered.raw(3).await.exists(&lock_tests::lock_key(&key)).await);
+    assert!(clustered.raw(3).await.exists(&lock_key(&key)).await);
     release(guard).await;
 }
 

@@ -206,8 +206,10 @@ impl Shared {
     async fn query_primaries(&self, turn: usize) -> Result<Vec<Primary>, LockError> {
         let is_tls = matches!(self.seeds[0].addr(), ConnectionAddr::TcpTls { .. });
         let known: Vec<_> = self.slots().open().cloned().collect();
-        let mut up: Vec<_> =
-            known.iter().filter(|shard| shard.commands.borrow().is_up()).cloned().collect();
+        // Not the replaced shards: a replaced primary that is cut off from the others still reports
+        // itself as the primary.
+        let mut up: Vec<_> = self.slots().in_use().cloned().collect();
+        up.retain(|shard| shard.commands.borrow().is_up());
         let first = turn % up.len().max(1);
         up.rotate_left(first);
         up.sort_by_key(|shard| !shard.answers());

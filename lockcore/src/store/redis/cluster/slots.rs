@@ -174,6 +174,11 @@ impl Slots {
         self.open.iter().rev().map(|open| &open.shard)
     }
 
+    /// Returns the open shards that are not marked as replaced.
+    pub(super) fn in_use(&self) -> impl Iterator<Item = &Arc<Shard>> {
+        self.open.iter().filter(|open| open.retired.is_none()).map(|open| &open.shard)
+    }
+
     /// Returns the shards that serve at least one slot.
     pub(super) fn serving(&self) -> impl Iterator<Item = &Arc<Shard>> {
         self.open().filter(|shard| serves(&self.owners, shard))
