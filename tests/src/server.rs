@@ -102,6 +102,11 @@ impl RedisServer {
         self.process = None;
     }
 
+    /// Adds a configuration directive for later [restarts](Self::restart).
+    pub fn restarts_with(&mut self, name: &str, value: &str) {
+        self.options = self.options.clone().arg(name, value);
+    }
+
     /// Starts the server again on the same port, empty, killing it first if it is up.
     ///
     /// # Panics

@@ -8,7 +8,9 @@ use redis::cmd;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::common::{LONG, SOON, connect, held, release, several_refreshes, soon, topology_queries};
+use crate::common::{
+    LONG, SOON, announce, connect, held, release, several_refreshes, soon, topology_queries,
+};
 
 /// When a silent primary is considered dead.
 const SILENT: Duration = Duration::from_secs(2);
@@ -151,6 +153,38 @@ async fn a_replaced_primary_that_is_cut_off_from_the_others_is_not_asked_for_the
     let enough = others().await + 10;
     eventually("the others are asked", SOON, async || others().await >= enough).await;
     assert_eq!(asked().await, before);
+}
+
+// A reply from the restarted server counted as one from the server that knew the release.
+#[tokio::test]
+async fn a_release_that_a_restarted_primary_has_lost_is_repeated_however_long_it_was_away() {
+    // Longer than a server may take to copy a release.
+    const AWAY: Duration = Duration::from_secs(11);
+    let mut clustered = Clustered::steady().await;
+    let proxy = Proxy::start(clustered.server(0).address());
+    announce(&clustered, [(0, proxy.address())]).await;
+    let port = proxy.address().port().to_string();
+    clustered.server(0).restarts_with("cluster-announce-port", &port);
+    let locks = connect(&clustered).await;
+    let [key, other] = [0, 1].map(|number| clustered.key_of(0, number));
+    let guard = held(&locks, &key).await;
+    let hold: Vec<u8> = clustered.raw(0).await.ask(cmd("DUMP").arg(lock_key(&key))).await;
+    release(guard).await;
+    let released = Instant::now();
+    clustered.server(0).kill();
+    proxy.refuse().await;
+    clustered.server(0).restart();
+    let mut redis = clustered.raw(0).await;
+    let mut restore = cmd("RESTORE");
+    restore.arg(lock_key(&key)).arg(LONG.as_millis() as u64).arg(hold);
+    eventually("the hold is back", SOON, async || redis.try_ask::<()>(&restore).await.is_ok())
+        .await;
+    tokio::time::sleep_until(released + AWAY).await;
+    proxy.freeze(Connections::Subscriptions, Flow::Both).await;
+    proxy.accept();
+    eventually("the primary is back", SOON, async || locks.try_lock(&other).await.is_ok()).await;
+    proxy.thaw();
+    eventually("it is released again", SOON, async || !redis.exists(&lock_key(&key)).await).await;
 }
 
 #[tokio::test]

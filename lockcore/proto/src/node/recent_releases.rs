@@ -44,10 +44,11 @@ pub(super) struct RecentReleases {
 }
 
 impl RecentReleases {
-    fn remember(&mut self, release: RecentRelease) {
-        let now = release.heard;
+    /// Adds a release. Forgets the oldest release if `is_settled` returns true for it, or there are
+    /// too many.
+    fn remember(&mut self, release: RecentRelease, is_settled: impl Fn(&RecentRelease) -> bool) {
         let is_too_many = self.last.len() == REMEMBERED;
-        if is_too_many || self.last.front().is_some_and(|first| !first.may_be_unreplicated(now)) {
+        if is_too_many || self.last.front().is_some_and(is_settled) {
             self.last.pop_front();
         }
         self.last.push_back(release);
@@ -104,7 +105,12 @@ impl<P: Mirror> Core<P> {
             let lock = lock.clone();
             let (heard, member) = (self.now, member.clone());
             let release = RecentRelease { number, heard, is_for_all, lock, member };
-            self.recent_releases.remember(release);
+            // By the server of that release: another server's replies show nothing about it.
+            let is_settled = |first: &RecentRelease| {
+                let lane = self.table.lane(self.table.lane_of(&first.lock));
+                !first.may_be_unreplicated(lane.traffic.last_success)
+            };
+            self.recent_releases.remember(release, is_settled);
         }
     }
 

@@ -118,6 +118,20 @@ fn only_members_of_locks_that_have_another_server_leave_once_more_on_a_cluster()
     assert_eq!(requests[0].lane, LANES);
 }
 
+// The other servers went on, and their releases replaced those that the silent server had run.
+#[test]
+fn after_a_long_outage_of_one_server_those_leave_once_more_that_ended_there_before_it() {
+    let mut core = core();
+    core.event(at(0)).set_lanes(lanes());
+    let gone = released(&mut core, at(0), &named(0, 0));
+    for second in 1..60 {
+        released(&mut core, at(1_000 * second), &named(1, 0));
+    }
+    let to_the_last = |slot| if slot % LANES == 0 { LANES } else { slot % LANES };
+    core.event(at(60_000)).set_lanes((0..crate::wire::slot::SLOTS).map(to_the_last).collect());
+    assert_eq!(leaving(&ticked(&mut core, at(60_000))), [gone]);
+}
+
 #[test]
 fn a_refused_leave_is_repeated_until_the_server_takes_it() {
     let mut core = core();

@@ -70,6 +70,18 @@ impl Shared {
         self.commands.send_replace(commands);
     }
 
+    /// Notifies the core if another server has replaced the shard's server at the same address, or
+    /// the server has restarted: it may have lost the last releases.
+    ///
+    /// Called before the core receives a reply from the new server. The core would take the reply
+    /// as a sign that the former server has lived until now.
+    pub(super) fn note_server(&self, shard: &Arc<Shard>) {
+        if shard.has_new_server() {
+            self.slots().renew(shard);
+            self.publish_links();
+        }
+    }
+
     /// Returns the connection settings for the server at this address. Other than the address, they
     /// are the settings of the first seed.
     fn reach(&self, Address { host, port }: Address) -> ConnectionInfo {
@@ -383,7 +395,6 @@ pub(super) async fn refresh_topology(shared: Arc<Shared>) {
 /// shard is up any more.
 async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
     let (mut commands, mut subscription) = (shard.commands.clone(), shard.subscription.clone());
-    let mut servers = shard.store.servers();
     let work = async {
         loop {
             tokio::select! {
@@ -395,10 +406,7 @@ async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
             if !is_up {
                 shared.outdated.notify_one();
             }
-            if std::mem::replace(&mut servers, shard.store.servers()) != servers {
-                // Before the state is published: the core reads the lanes afterwards.
-                shared.slots().renew(&shard);
-            }
+            shared.note_server(&shard);
             let was_commands_up = shared.commands.borrow().is_up();
             let was_up = shared.subscription.borrow().is_up() && was_commands_up;
             // While other shards are up, a lost connection changes nothing for them.

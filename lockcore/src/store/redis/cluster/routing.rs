@@ -50,6 +50,7 @@ impl Shared {
             let error = match send(&shard, false).await {
                 Ok(answer) => {
                     shard.note_cut_off(false);
+                    self.note_server(&shard);
                     self.slots().note_answer(slot, &shard);
                     return Ok((shard, answer));
                 }

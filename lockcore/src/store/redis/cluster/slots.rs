@@ -1,5 +1,6 @@
 //! Maps Redis Cluster slots to shards. A *shard* is a node's connections to a primary.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub(super) struct Shard {
     /// which to check the user's rights, so no optional command may be sent.
     pub(super) had_slots: bool,
     cut_off: CutOff,
+    /// The server number that the core was last notified of.
+    server: AtomicU64,
 }
 
 impl Shard {
@@ -76,6 +79,7 @@ impl Shard {
             subscription,
             had_slots: !primary.slots.is_empty(),
             cut_off: CutOff::default(),
+            server: AtomicU64::new(0),
         }
     }
 
@@ -92,6 +96,12 @@ impl Shard {
     pub(super) fn is_still_at(&self, place: &Address) -> bool {
         let is_first_server = || self.commands.borrow().is_up() && self.store.servers() == 0;
         self.address() == *place || is_first_server()
+    }
+
+    /// Returns true if the shard leads to another server than at the last call.
+    pub(super) fn has_new_server(&self) -> bool {
+        let now = self.store.servers();
+        self.server.fetch_max(now, Ordering::AcqRel) < now
     }
 
     /// Returns true if the server responds, as far as the last requests show.
