@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::network::{MAX_LEASE, Network};
 use super::{held_at, leak, locked, ms, soon};
 use crate::node::Observer;
-use crate::quorum::{Connect, Primaries};
+use crate::quorum::{Connect, NewPrimary, Primaries};
 use crate::types::error::LockError;
 
 #[tokio::test(start_paused = true)]
