@@ -35,8 +35,9 @@ const FIRST: Duration = Duration::from_secs(1);
 /// more abandoned attempts, and each costs the server time: with 2, a server that needs 10 s to
 /// accept all clients would be done only after 45 s.
 const GROWTH: u32 = 4;
-/// Maximum timeout of an attempt, unless the first timeout is already longer. Without a maximum, a
-/// proxy that accepts connections for a dead server would make timeouts grow without end.
+/// Maximum timeout of an attempt, unless the application's connection timeout is longer: a server
+/// that could be reached at first can be reached again. Without a maximum, a proxy that accepts
+/// connections for a dead server would make timeouts grow without end.
 const LONGEST: Duration = Duration::from_secs(16);
 
 /// Maximum pause after the first refused attempt. The maximum doubles with each further refusal, up
@@ -77,8 +78,17 @@ pub struct ConnectAttempt {
     pub(crate) look_up: Duration,
     /// The timeout of all other steps together.
     pub(crate) limit: Duration,
-    /// The current step, and when it began.
-    progress: Mutex<(Step, Instant)>,
+    progress: Mutex<Progress>,
+}
+
+/// How far an attempt has come.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    step: Step,
+    /// When the current step began.
+    began: Instant,
+    /// When the first of the steps began that [`ConnectAttempt::limit`] bounds together.
+    limited_since: Instant,
 }
 
 impl ConnectAttempt {
@@ -95,22 +105,28 @@ impl ConnectAttempt {
     }
 
     fn new(look_up: Duration, limit: Duration) -> Self {
-        Self { look_up, limit, progress: Mutex::new((Step::LookUp, Instant::now())) }
+        let now = Instant::now();
+        let progress = Progress { step: Step::LookUp, began: now, limited_since: now };
+        Self { look_up, limit, progress: Mutex::new(progress) }
     }
 
     /// Records that `step` begins now. All earlier steps are then complete.
     pub(crate) fn begins(&self, step: Step) {
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = (step, Instant::now());
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let is_limited = progress.step > Step::LookUp;
+        let limited_since = if is_limited { progress.limited_since } else { now };
+        *progress = Progress { step, began: now, limited_since };
     }
 
-    fn progress(&self) -> (Step, Instant) {
+    fn progress(&self) -> Progress {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Describes which step was not complete when the attempt timed out, and how long it had
     /// lasted. For the error.
     pub(crate) fn why_late(&self) -> String {
-        let (step, began) = self.progress();
+        let Progress { step, began, .. } = self.progress();
         format!("no connection in time: {step} was not complete after {:.1?}", began.elapsed())
     }
 }
@@ -160,9 +176,10 @@ impl Pace {
     /// Pauses after a failed attempt. The next timeout is longer if the server accepted the
     /// attempt, but was too slow.
     pub(crate) async fn after(&mut self, attempt: &ConnectAttempt) {
-        let (step, began) = attempt.progress();
+        let Progress { step, limited_since, .. } = attempt.progress();
         let was_let_in = step > Step::Tcp;
-        let is_late = was_let_in && began.elapsed() >= attempt.limit.min(self.timeouts.request);
+        let is_slow = limited_since.elapsed() >= attempt.limit.min(self.timeouts.request);
+        let is_late = was_let_in && is_slow;
         let pause = self.pause_after(is_late, rand::random());
         tokio::time::sleep(pause).await;
     }
@@ -179,7 +196,7 @@ impl Pace {
     /// number from 0 to 1, so that clients do not retry all at once.
     fn pause_after(&mut self, is_late: bool, drawn: f64) -> Duration {
         if is_late {
-            self.limit = (self.limit * GROWTH).min(LONGEST.max(self.limit));
+            self.limit = (self.limit * GROWTH).min(LONGEST.max(self.timeouts.connect));
             self.pause = FIRST_PAUSE;
             return self.limit.min(MAX_LATE_PAUSE).mul_f64(drawn);
         }
@@ -270,6 +287,39 @@ mod tests {
         assert_eq!(attempt.why_late(), expected);
         pace.after(&attempt).await;
         assert_eq!(pace.limit, FIRST * GROWTH);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_is_late_if_its_steps_took_too_long_together() {
+        let mut pace = Pace::new(TIMEOUTS);
+        let attempt = pace.attempt();
+        // The time before the limit begins does not count.
+        tokio::time::sleep(FIRST).await;
+        attempt.begins(Step::Tcp);
+        tokio::time::sleep(attempt.limit.mul_f64(0.3)).await;
+        attempt.begins(Step::Login);
+        tokio::time::sleep(attempt.limit.mul_f64(0.6)).await;
+        pace.after(&attempt).await;
+        assert_eq!(pace.limit, FIRST, "it was refused in time");
+        let attempt = pace.attempt();
+        attempt.begins(Step::Tcp);
+        tokio::time::sleep(attempt.limit.mul_f64(0.6)).await;
+        attempt.begins(Step::Login);
+        tokio::time::sleep(attempt.limit.mul_f64(0.4)).await;
+        pace.after(&attempt).await;
+        assert_eq!(pace.limit, FIRST * GROWTH);
+    }
+
+    #[test]
+    fn the_time_for_an_attempt_grows_at_least_to_the_first_s() {
+        let timeouts = Timeouts { connect: LONGEST * 3, ..TIMEOUTS };
+        for (timeouts, longest) in [(TIMEOUTS, LONGEST), (timeouts, timeouts.connect)] {
+            let mut pace = Pace::new(timeouts);
+            for _ in 0..5 {
+                pace.pause_after(true, 0.0);
+            }
+            assert_eq!(pace.limit, longest);
+        }
     }
 
     #[test]

@@ -30,8 +30,8 @@ impl LocksBuilder {
     /// unfinished step.
     ///
     /// Reconnects have other limits: 1 s at first, because another server may have taken over, and
-    /// up to 16 s if the server accepts connections but does not serve them in time, because it may
-    /// be busy with all the other clients that reconnect.
+    /// up to 16 s, or this limit if it is longer, if the server accepts connections but does not
+    /// serve them in time, because it may be busy with all the other clients that reconnect.
     ///
     /// With `from_pool`, the timeouts of the pool apply instead.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
