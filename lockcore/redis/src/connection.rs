@@ -91,8 +91,6 @@ impl Connection {
             let own = socket::open(&info, certificates, timeout, attempt).await?;
             return Ok(Self(Arc::new(own)));
         }
-        // redis-rs does not report the step of an attempt, so the server is never known to have
-        // accepted it.
         Ok(Self(Arc::new(TheirConnection::open(info, timeout, attempt).await?)))
     }
 

@@ -223,7 +223,7 @@ impl Connector {
             }
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(pool, _) => {
-                let opening = pool::connection(pool)
+                let opening = pool::connection(pool, attempt)
                     .map_ok(|connection| Connection::theirs(connection, timeout));
                 let opened = self.bounded(self.address(), attempt, with_hello(opening)).await?;
                 opened.of_primary(of_replica)

@@ -9,6 +9,9 @@
 //! - An attempt that was refused, or not accepted by any server, costs servers nothing. The next
 //!   attempt comes soon, with the same timeout: a packet may be lost again, and the kernel
 //!   retransmits the first packet after ever longer pauses.
+//! - redis-rs does not report the steps of its attempts, so an attempt of redis-rs that timed out
+//!   counts as accepted: without a longer timeout, a server with slow logins would never be reached
+//!   again. At an unreachable server it costs only time: up to 16 s for each attempt.
 //! - Name lookups have a timeout of their own. A name server that does not reply costs 5 s before
 //!   the next one is tried (`resolv.conf(5)`), at each lookup of each program.
 
@@ -57,6 +60,8 @@ pub(crate) enum Step {
     Tls,
     /// The login, with AUTH and SELECT.
     Login,
+    /// All steps of an attempt by redis-rs, which does not report them.
+    RedisRs,
 }
 
 impl fmt::Display for Step {
@@ -67,6 +72,7 @@ impl fmt::Display for Step {
             #[cfg(feature = "tls")]
             Self::Tls => "the TLS handshake",
             Self::Login => "the login",
+            Self::RedisRs => "the attempt of redis-rs",
         })
     }
 }
@@ -306,6 +312,18 @@ mod tests {
         tokio::time::sleep(attempt.limit.mul_f64(0.6)).await;
         attempt.begins(Step::Login);
         tokio::time::sleep(attempt.limit.mul_f64(0.4)).await;
+        pace.after(&attempt).await;
+        assert_eq!(pace.limit, FIRST * GROWTH);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_of_redis_rs_that_was_late_is_followed_by_one_with_more_time() {
+        let mut pace = Pace::new(TIMEOUTS);
+        let attempt = pace.attempt();
+        attempt.begins(Step::RedisRs);
+        tokio::time::sleep(attempt.limit).await;
+        let expected = "no connection in time: the attempt of redis-rs was not complete after 1.0s";
+        assert_eq!(attempt.why_late(), expected);
         pace.after(&attempt).await;
         assert_eq!(pace.limit, FIRST * GROWTH);
     }

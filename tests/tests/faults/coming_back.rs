@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_tests::{Front, eventually};
-use lockcore::{LockErrorKind, Locks};
+use lockcore::{LockErrorKind, Locks, Servers};
+use redis::Client;
 
-use crate::common::{LONG, connect, connected, held, release, setup};
+use crate::common::{LONG, connect, connected, held, release, setup, soon};
 
 /// With an attempt of a second every other second, for ever, a crowd that needs longer never
 /// reconnects: the front works only for clients that have given up.
@@ -31,8 +32,23 @@ async fn a_crowd_comes_back_to_a_server_with_costly_handshakes() {
 async fn a_server_that_needs_more_than_a_second_for_a_connection_is_used() {
     let setup = setup().await;
     let front = Front::start(setup.server.address()).await;
+    is_used_again(&front, front.url_with_login()).await;
+}
+
+/// redis-rs does not say how far an attempt has come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_needs_more_than_a_second_is_used_through_redis_rs() {
+    let setup = setup().await;
+    let front = Front::start(setup.server.address()).await;
+    let url = front.url_with_login();
+    is_used_again(&front, format!("{url}?protocol=resp3")).await;
+    is_used_again(&front, Client::open(url).expect("well formed")).await;
+}
+
+/// Connects to a front that needs more than a second for each connection, and again after a cut.
+async fn is_used_again(front: &Front, servers: impl Into<Servers>) {
     front.costs(Duration::from_millis(1_200));
-    let locks = connect(&front.url_with_login()).await;
+    let locks = soon("a connection", Locks::connect(servers)).await.expect("accepted");
     front.cut();
     eventually("the cut is noticed", LONG, async || front.in_line() > 0).await;
     connected(&locks).await;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{Answered, Recipient, Transport, checked};
 use crate::call::Packed;
-use crate::pace::ConnectAttempt;
+use crate::pace::{ConnectAttempt, Step};
 use crate::task::{Begin, polled_once};
 
 /// Capacity, in commands, of the buffer in front of a redis-rs connection. It is larger than
@@ -41,6 +41,7 @@ impl TheirConnection {
             .set_connection_timeout(Some(attempt.limit))
             .set_response_timeout(Some(timeout))
             .set_pipeline_buffer_size(BUFFERED);
+        attempt.begins(Step::RedisRs);
         let connection =
             Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Self { connection, runtime: Handle::current() })

@@ -78,6 +78,7 @@ pub(crate) async fn subscription(
             reach(&info, certificates, attempt, log_in).await
         }
         None => {
+            attempt.begins(Step::RedisRs);
             let opening = async { Client::open(info)?.get_async_pubsub().await };
             timeout(attempt.limit, opening).await.map_err(io::Error::from)?
         }

@@ -7,7 +7,7 @@ use redis::{Client, IntoConnectionInfo as _, RedisError};
 
 use super::{Connector, ServerSource, invalid, read_url, tuned};
 use crate::error::{ClientError, ClientErrorKind};
-use crate::pace::Timeouts;
+use crate::pace::{ConnectAttempt, Step, Timeouts};
 use crate::provider::Provider;
 use crate::server_url::of_its_user;
 use crate::tls::Tls;
@@ -66,6 +66,10 @@ impl Connector {
 
 /// Creates a connection with the pool's manager. Unlike a connection from the pool itself, it
 /// occupies no slot, and is not checked before each command.
-pub(super) async fn connection(pool: &Pool) -> Result<MultiplexedConnection, RedisError> {
+pub(super) async fn connection(
+    pool: &Pool,
+    attempt: &ConnectAttempt,
+) -> Result<MultiplexedConnection, RedisError> {
+    attempt.begins(Step::RedisRs);
     pool.manager().create().await
 }

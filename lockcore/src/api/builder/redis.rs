@@ -27,11 +27,15 @@ impl LocksBuilder {
     /// server's name, and once more for TCP, TLS and login. 50 ms to a minute; 5 s by default,
     /// because an unresponsive name server costs 5 s before another name server is tried. A slower
     /// attempt fails with [`Unavailable`](crate::LockErrorKind::Unavailable), which names the
-    /// unfinished step.
+    /// unfinished step, unless redis-rs connects (see below).
     ///
     /// Reconnects have other limits: 1 s at first, because another server may have taken over, and
     /// up to 16 s, or this limit if it is longer, if the server accepts connections but does not
     /// serve them in time, because it may be busy with all the other clients that reconnect.
+    ///
+    /// redis-rs connects to the server of a `redis::Client`, with RESP3, and with TLS without
+    /// verification. It does not report the steps: its attempts have a single limit, with the
+    /// look-up, and reconnects have the longer limits also while the server accepts nothing.
     ///
     /// With `from_pool`, the timeouts of the pool apply instead.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
