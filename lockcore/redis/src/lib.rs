@@ -66,7 +66,7 @@ pub use error::{ClientError, ClientErrorKind};
 pub use hello::Hello;
 pub use link::{CommandLink, Judged, LinkListener, Sender};
 pub use link_state::Outage;
-pub use pace::{ConnectAttempt, Timeouts};
+pub use pace::{ConnectAttempt, Pace, Timeouts};
 pub use provider::{Provided, Provider};
 pub use same_server::check_same_server;
 pub use sentinels::Sentinels;

@@ -139,7 +139,7 @@ impl ConnectAttempt {
 
 /// The timeout of the next connection attempt to a server, and the pause before it.
 #[derive(Debug, Clone)]
-pub(crate) struct Pace {
+pub struct Pace {
     timeouts: Timeouts,
     /// The timeout of the first attempt after a successful connection.
     first: Duration,
@@ -153,7 +153,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// Creates the pace for reconnecting to a server. The first timeout is at most 1 s: if another
     /// server has taken over, the next attempt may reach that server.
-    pub(crate) fn new(timeouts: Timeouts) -> Self {
+    pub fn new(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect.min(FIRST))
     }
 
@@ -193,8 +193,14 @@ impl Pace {
     /// Pauses as after a refused attempt. Called if a connection broke right after it was opened,
     /// because the server refuses every write, or closes connections.
     pub(crate) async fn after_refusal(&mut self) {
-        let pause = self.pause_after(false, rand::random());
+        let pause = self.refused();
         tokio::time::sleep(pause).await;
+    }
+
+    /// Returns the pause after a refused attempt, which is random. It becomes longer with each
+    /// call, up to a second.
+    pub fn refused(&mut self) -> Duration {
+        self.pause_after(false, rand::random())
     }
 
     /// Returns the pause before the next attempt, and sets the timeout of the next attempt.

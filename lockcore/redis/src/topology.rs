@@ -30,7 +30,7 @@ const MAX_PRIMARIES: usize = 1_024;
 const MAX_RANGES: usize = SLOTS as usize;
 
 /// The host and port of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The host name or IP address.
     pub host: String,

@@ -7,6 +7,7 @@ mod common;
 mod failover;
 mod frozen;
 mod moved;
+mod opening;
 mod refused;
 mod served;
 mod status;

@@ -11,18 +11,19 @@
 //! - A shard that lost its slots stays open for a while, because its last grants still arrive as
 //!   messages.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use client::topology::{self, Address, Primary, Source};
-use client::{ConnectAttempt, Connector};
+use client::{ConnectAttempt, Connector, Pace};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use proto::layout::QUEUE;
-use proto::{Link, LockName};
+use proto::{Link, LockErrorKind, LockName};
 use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -304,6 +305,18 @@ struct TopologyRefresh {
     opening: FuturesUnordered<BoxFuture<'static, (Target, Opened)>>,
     /// The primaries in `opening`.
     targets: Vec<Target>,
+    /// The primaries that could not be opened yet.
+    refusals: HashMap<Target, Refusal>,
+}
+
+/// The failed attempts to open a primary.
+struct Refusal {
+    /// The kind of the last error; `None` before the first.
+    kind: Option<LockErrorKind>,
+    pace: Pace,
+    /// When the primary may be tried again. Each attempt is a login at the server, and redirects
+    /// refresh the topology up to ten times a second.
+    until: Instant,
 }
 
 /// A primary's id and address.
@@ -320,6 +333,7 @@ impl TopologyRefresh {
             }
         }
         self.primaries = primaries;
+        self.refusals.retain(|(id, _), _| self.primaries.iter().any(|other| other.id == *id));
         self.shared.notify_moved(&self.primaries);
         let retired = self.shared.slots().retire(Instant::now().checked_sub(RETIRED));
         for shard in retired {
@@ -327,10 +341,11 @@ impl TopologyRefresh {
         }
     }
 
-    /// Begins to open a shard, unless it is being opened already.
+    /// Begins to open a shard, unless it is being opened already, or was refused just now.
     fn open(&mut self, primary: Primary) {
         let target = (primary.id.clone(), primary.place.clone());
-        if self.targets.contains(&target) {
+        let is_refused = |refusal: &Refusal| Instant::now() < refusal.until;
+        if self.targets.contains(&target) || self.refusals.get(&target).is_some_and(is_refused) {
             return;
         }
         self.targets.push(target.clone());
@@ -339,15 +354,13 @@ impl TopologyRefresh {
     }
 
     /// Takes in a shard that was opened for this topology or an earlier one.
-    fn opened(&mut self, target: &Target, opened: Opened) {
-        self.targets.retain(|other| other != target);
+    fn opened(&mut self, target: Target, opened: Opened) {
+        self.targets.retain(|other| *other != target);
         let shard = match opened {
             Ok((shard, _)) => shard,
-            Err(error) => {
-                foreign::log(|| warn!(%error, "a Cluster primary cannot be used"));
-                return;
-            }
+            Err(error) => return self.refused(target, &error),
         };
+        self.refusals.retain(|(id, _), _| *id != shard.id);
         let primary = self.primaries.iter().find(|primary| primary.id == shard.id);
         // By now it may be no primary any more, or be open at another address.
         match primary.filter(|primary| self.shared.shard_of(primary).is_none()) {
@@ -359,6 +372,23 @@ impl TopologyRefresh {
             None => shard.store.close(),
         }
     }
+
+    /// Records that a primary could not be opened, and when to try again. Logs a warning, unless
+    /// the attempt before had an error of this kind, too.
+    fn refused(&mut self, target: Target, error: &LockError) {
+        let new = || Refusal {
+            kind: None,
+            pace: Pace::new(self.shared.settings.timeouts),
+            until: Instant::now(),
+        };
+        let refusal = self.refusals.entry(target).or_insert_with(new);
+        let is_known = refusal.kind.replace(error.kind()) == Some(error.kind());
+        refusal.until = Instant::now() + refusal.pace.refused();
+        foreign::log(|| match is_known {
+            true => debug!(%error, "a Cluster primary still cannot be used"),
+            false => warn!(%error, "a Cluster primary cannot be used"),
+        });
+    }
 }
 
 /// Refreshes the topology until the store is closed.
@@ -368,6 +398,7 @@ pub(super) async fn refresh_topology(shared: Arc<Shared>) {
         primaries: Vec::new(),
         opening: FuturesUnordered::new(),
         targets: Vec::new(),
+        refusals: HashMap::new(),
     };
     let work = async {
         for turn in 0.. {
@@ -376,7 +407,7 @@ pub(super) async fn refresh_topology(shared: Arc<Shared>) {
                 tokio::select! {
                     primaries = &mut next => break primaries,
                     Some((target, opened)) = refresh.opening.next() => {
-                        refresh.opened(&target, opened);
+                        refresh.opened(target, opened);
                     }
                 }
             };
