@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lock_tests::{Clustered, CommandStats, Log, RedisOptions, eventually};
+use lock_tests::{Clustered, CommandStats, Front, Log, RedisOptions, eventually};
 use lockcore::{Locks, LocksBuilder};
 use redis::cmd;
 use tokio::time::Instant;
 
-use crate::common::{SOON, soon};
+use crate::common::{LONG, SOON, held, release, soon};
 
 const LOGIN: &str = "locker:PASSWORD@";
 
@@ -21,6 +21,38 @@ async fn allow(clustered: &Clustered, number: usize) {
     let mut set = cmd("ACL");
     set.arg("SETUSER").arg("locker").arg(&["on", ">PASSWORD", "~*", "&*", "+@all"]);
     clustered.raw(number).await.ask::<()>(&set).await;
+}
+
+/// Starts a front for each primary that accepts the login, and returns the URL of the fronts.
+async fn fronts(clustered: &mut Clustered, costs: [Duration; 3]) -> (Vec<Front>, String) {
+    let mut fronts = Vec::new();
+    for (number, cost) in costs.into_iter().enumerate() {
+        allow(clustered, number).await;
+        let front = Front::start(clustered.server(number).address()).await;
+        front.costs(cost);
+        fronts.push(front);
+    }
+    let hosts: Vec<_> = fronts.iter().map(|front| front.address().to_string()).collect();
+    (fronts, format!("redis+cluster://{LOGIN}{}", hosts.join(",")))
+}
+
+#[tokio::test]
+async fn servers_that_need_more_than_a_second_for_a_connection_are_queried_at_first() {
+    let mut clustered = Clustered::steady().await;
+    let (_fronts, url) = fronts(&mut clustered, [Duration::from_millis(1_200); 3]).await;
+    let locks = soon("a connection", patient().connect(url)).await.expect("accepted");
+    for primary in 0..3 {
+        release(held(&locks, &clustered.key_of(primary, 0)).await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_silent_server_delays_no_query_to_the_next() {
+    let mut clustered = Clustered::steady().await;
+    let (_fronts, url) = fronts(&mut clustered, [LONG, LONG, Duration::ZERO]).await;
+    let locks = tokio::time::timeout(SOON / 2, patient().connect(url)).await;
+    let locks = locks.expect("in time").expect("accepted");
+    release(held(&locks, &clustered.key_of(0, 0)).await).await;
 }
 
 // On a single thread, so that the thread's subscriber sees everything.

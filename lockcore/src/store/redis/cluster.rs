@@ -101,7 +101,7 @@ impl ClusterStore {
             closed: CancellationToken::new(),
         }));
         let shared = &store.0;
-        let primaries = shared.query_addresses(&[]).await?;
+        let primaries = shared.query_first().await?;
         let serving = primaries.into_iter().filter(|primary| !primary.slots.is_empty());
         let opened = join_all(serving.map(|primary| shared.open(primary))).await;
         for opened in opened {

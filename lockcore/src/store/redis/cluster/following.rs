@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use client::topology::{self, Address, Primary, Source};
-use client::{ConnectAttempt, Connector, Pace};
+use client::{ConnectAttempt, Connector, Pace, Timeouts};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -169,11 +169,30 @@ impl Shared {
         }
     }
 
+    /// Queries the servers given by the user for the primaries, for the first time. Each has the
+    /// connection timeout of the application; while one takes longer than [`ANOTHER`], the next is
+    /// queried, too. Returns the first answer, or the first error if none answers.
+    pub(super) async fn query_first(&self) -> Result<Vec<Primary>, LockError> {
+        let mut seeds = self.seeds.iter();
+        let mut queries = FuturesUnordered::new();
+        let mut refused = None;
+        loop {
+            let query = |seed: &ConnectionInfo| self.query_at(seed.clone(), ConnectAttempt::first);
+            queries.extend(seeds.next().map(query));
+            match tokio::time::timeout(ANOTHER, queries.next()).await {
+                Ok(Some(Ok(primaries))) => return Ok(primaries),
+                Ok(Some(Err(error))) => refused = refused.or(Some(error)),
+                Ok(None) => return Err(refused.expect("there is a seed")),
+                Err(_) => {}
+            }
+        }
+    }
+
     /// Queries the servers given by the user for the primaries, one after the other, and then the
     /// servers at the addresses in `known`. Returns the first answer with a known primary. Without
     /// such an answer, returns the first one from a server given by the user, because the Cluster
     /// may have been set up anew; or the first error.
-    pub(super) async fn query_addresses(
+    async fn query_addresses(
         &self,
         known: &[Arc<Shard>],
     ) -> Result<Vec<Primary>, LockError> {
@@ -185,7 +204,7 @@ impl Shared {
         let places = known.iter().map(|shard| self.reach(shard.address()));
         let (mut of_seed, mut refused) = (None, None);
         for (number, info) in self.seeds.iter().cloned().chain(places).enumerate() {
-            match self.query_at(info).await {
+            match self.query_at(info, ConnectAttempt::brief).await {
                 Ok(primaries) if is_ours(&primaries) => return Ok(primaries),
                 Ok(primaries) if number < self.seeds.len() => {
                     of_seed = of_seed.or(Some(primaries));
@@ -198,10 +217,14 @@ impl Shared {
     }
 
     /// Queries a server for the primaries, on a connection opened for this query only.
-    async fn query_at(&self, info: ConnectionInfo) -> Result<Vec<Primary>, LockError> {
+    async fn query_at(
+        &self,
+        info: ConnectionInfo,
+        attempt: fn(Timeouts) -> ConnectAttempt,
+    ) -> Result<Vec<Primary>, LockError> {
         let address = info.addr().clone();
         let connector = self.connector(info)?;
-        let attempt = ConnectAttempt::brief(connector.timeouts());
+        let attempt = attempt(connector.timeouts());
         let connection = connector.questions(self.settings.timeouts.request, &attempt).await?;
         let (host, is_tls) = match &address {
             ConnectionAddr::TcpTls { host, .. } => (host.as_str(), true),
