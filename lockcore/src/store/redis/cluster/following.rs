@@ -192,10 +192,7 @@ impl Shared {
     /// servers at the addresses in `known`. Returns the first answer with a known primary. Without
     /// such an answer, returns the first one from a server given by the user, because the Cluster
     /// may have been set up anew; or the first error.
-    async fn query_addresses(
-        &self,
-        known: &[Arc<Shard>],
-    ) -> Result<Vec<Primary>, LockError> {
+    async fn query_addresses(&self, known: &[Arc<Shard>]) -> Result<Vec<Primary>, LockError> {
         // By now, another Cluster may have some address.
         let is_ours = |primaries: &[Primary]| {
             let is_known = |primary: &Primary| known.iter().any(|shard| shard.id == primary.id);
