@@ -218,7 +218,12 @@ fn poll_work<W: Work>(
     mut loss: Pin<&mut Option<Loss>>,
     cx: &mut Context<'_>,
 ) -> Poll<Option<WorkStep<W>>> {
-    if is_lost(loss.as_mut(), cx) {
+    // Before the work was first pending, nothing watches the locks.
+    let is_stopped = match loss.is_none() {
+        true => work.has_begun() && layer_holds.stops(),
+        false => is_lost(loss.as_mut(), cx),
+    };
+    if is_stopped {
         return Poll::Ready(None);
     }
     let Poll::Ready(step) = work.poll_step(cx) else {

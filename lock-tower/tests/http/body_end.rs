@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use lock_tower::{ByPath, HttpLockLayer, LockHandle, OnLost};
 use lockcore::Locks;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 /// Starts a server that locks the path, and streams the response to `/stream`. Returns the address,
@@ -127,6 +130,29 @@ async fn a_reader_that_stalls_keeps_the_lock_for_the_longest_hold_only() {
     assert!(!received.ends_with(b"0\r\n\r\n"));
 }
 
+// Once, the next waiter waited for the lease, too, which had been renewed shortly before.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_the_server_no_longer_polls_keeps_no_waiter_beyond_the_longest_hold() {
+    for on_lost in [OnLost::Stop, OnLost::Continue] {
+        let locks = Locks::in_memory();
+        let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true);
+        let layer = layer.max_hold(Duration::from_secs(60)).wait_forever().on_lost(on_lost);
+        let service = layer.layer(service_fn(|_: Request<_>| async {
+            let frames = stream::repeat_with(|| Ok::<_, BoxError>(Frame::data(Bytes::from("x"))));
+            Ok::<_, BoxError>(Response::new(StreamBody::new(frames)))
+        }));
+        let request = || Request::get("/a").body(Empty::<Bytes>::new()).unwrap();
+        let began = Instant::now();
+        let response = service.clone().oneshot(request()).await.unwrap();
+        let mut body = response.into_body();
+        assert!(body.frame().await.unwrap().is_ok()); // the client stops reading
+        service.oneshot(request()).await.unwrap();
+        assert_eq!(began.elapsed().as_secs(), 60, "{on_lost:?}");
+        let is_cut = body.frame().await.unwrap().is_err();
+        assert_eq!(is_cut, on_lost == OnLost::Stop);
+    }
+}
+
 #[tokio::test]
 async fn a_body_whose_hold_is_lost_goes_on_if_told_so() {
     let locks = Locks::in_memory();
@@ -155,6 +181,34 @@ async fn a_body_whose_hold_is_lost_is_cut() {
     let rest = client.answer().await;
     assert!(!rest.head.contains("0\r\n\r\n"), "{}", rest.head);
     drop(pieces);
+}
+
+#[tokio::test]
+async fn a_body_is_not_polled_after_the_loss_although_it_was_never_pending() {
+    let locks = Locks::in_memory();
+    let polls = Arc::new(AtomicUsize::new(0));
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true);
+    let counter = Arc::clone(&polls);
+    let service = layer.layer(service_fn(move |request: Request<_>| {
+        let counter = Arc::clone(&counter);
+        let frames = stream::repeat_with(move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, BoxError>(Frame::data(Bytes::from("x")))
+        });
+        let mut response = Response::new(StreamBody::new(frames));
+        let lock = request.extensions().get::<LockHandle>().unwrap().clone();
+        response.extensions_mut().insert(lock);
+        async { Ok::<_, BoxError>(response) }
+    }));
+    let request = Request::get("/a").body(Empty::<Bytes>::new()).unwrap();
+    let response = service.oneshot(request).await.unwrap();
+    let lock = response.extensions().get::<LockHandle>().unwrap().clone();
+    let mut body = response.into_body();
+    assert!(body.frame().await.unwrap().is_ok());
+    locks.force_release("/a").await.unwrap();
+    lock.lost().await;
+    assert!(body.frame().await.unwrap().is_err());
+    assert_eq!(polls.load(Ordering::SeqCst), 1);
 }
 
 /// A body that records whether the lock was still held when it was dropped.
