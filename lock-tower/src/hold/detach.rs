@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 use crate::config::OnLost;
 use crate::hold::handle::LockHandle;
@@ -72,10 +73,10 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    /// Starts the task that runs the future.
+    /// Starts the task that runs the future, in the current span.
     pub(crate) fn spawn(self) -> Running<F::Output> {
         let (sender, output) = oneshot::channel();
-        Running { task: tokio::spawn(self.finish(sender)), output }
+        Running { task: tokio::spawn(self.finish(sender).in_current_span()), output }
     }
 
     /// Runs the future to completion, and sends the output. If a lock under [`OnLost::Stop`] is

@@ -22,6 +22,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::block_in_place;
 use tower::util::MapFutureLayer;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
+use tracing::{Dispatch, Instrument as _, Span};
 
 async fn start(locks: &Locks, on_lost: OnLost) -> (SocketAddr, Keeper) {
     let (gate, keeper) = gate();
@@ -91,6 +92,26 @@ async fn a_detached_section_is_stopped_when_the_hold_is_lost_or_goes_on_if_told_
             }
         }
     }
+}
+
+#[tokio::test]
+async fn detached_work_stays_in_the_span_of_its_request() {
+    // With a single subscriber, tracing asks only the first thread to reach a span, and that thread
+    // may have no subscriber.
+    let _another = Dispatch::new(tracing_subscriber::registry());
+    let _here = tracing::subscriber::set_default(tracing_subscriber::registry());
+    let current = || Span::current().metadata().map(|span| span.name());
+    let service = ServiceBuilder::new()
+        .layer(HttpLockLayer::new(Locks::in_memory(), ByPath::new()))
+        .layer(DetachLayer::new())
+        .service(service_fn(move |request: Request<RequestBody<AnyBody>>| async move {
+            assert_eq!(current(), Some("request"), "in the layer");
+            let lock = request.extensions().get::<LockHandle>().unwrap();
+            assert_eq!(lock.detach(async move { current() }).await.unwrap(), Some("request"));
+            Ok::<_, Infallible>(Response::new(text("served")))
+        }));
+    let request = Request::get("/a").body(text("")).unwrap();
+    service.oneshot(request).instrument(tracing::info_span!("request")).await.unwrap();
 }
 
 #[tokio::test]
