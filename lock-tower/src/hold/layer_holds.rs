@@ -72,6 +72,11 @@ impl LayerHolds {
         self.log.get_or_insert_with(RequestLog::begin)
     }
 
+    /// Records in the log, if there is one, the number of waiters ahead when the request was queued.
+    pub(crate) fn queued(&mut self, position: Option<u64>) {
+        self.log.iter_mut().for_each(|log| log.queued(position));
+    }
+
     /// Returns how long the request has waited for locks, and, if it was queued, the number of
     /// waiters ahead at that moment. Returns `None` if the request needed no lock.
     pub(crate) fn waited(&self) -> Option<(Duration, Option<u64>)> {

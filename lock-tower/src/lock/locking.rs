@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use pin_project::pin_project;
+use pin_project::{pin_project, pinned_drop};
 use tower::Service;
 
 use crate::config::Config;
@@ -41,11 +41,37 @@ enum LockingState<S: Service<Req>, Req> {
     Ended(Option<End<S::Response, S::Error>>),
     Acquiring {
         #[pin]
-        acquire: AcquireKeys,
+        waiting: Waiting,
         caller: Option<(S, Req)>,
-        layer_holds: Option<LayerHolds>,
     },
     Running(#[pin] Section<ServiceCall<S, Req>>),
+}
+
+/// A request's wait for its locks, and the request's log. The end of the wait, also by a drop,
+/// records the position in the log.
+#[pin_project(PinnedDrop)]
+struct Waiting {
+    #[pin]
+    acquire: AcquireKeys,
+    /// Empty once the wait has ended.
+    layer_holds: LayerHolds,
+}
+
+impl Waiting {
+    /// Ends the wait, and returns the value that holds the log.
+    fn end(self: Pin<&mut Self>) -> LayerHolds {
+        let this = self.project();
+        let mut layer_holds = std::mem::take(this.layer_holds);
+        layer_holds.queued(this.acquire.position());
+        layer_holds
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Waiting {
+    fn drop(self: Pin<&mut Self>) {
+        drop(self.end());
+    }
 }
 
 impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
@@ -75,8 +101,7 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
             Ok(Some(asked)) => {
                 let acquire = AcquireKeys::new(asked, config, carry.holds(&request), place);
                 let caller = Some((inner.clone(), request));
-                let layer_holds = Some(layer_holds);
-                LockingState::Acquiring { acquire, caller, layer_holds }
+                LockingState::Acquiring { waiting: Waiting { acquire, layer_holds }, caller }
             }
             Ok(None) => unreachable!("handled above"),
             Err(error) => LockingState::Ended(Some(End::refused(error.into(), layer_holds))),
@@ -143,7 +168,7 @@ impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
     pub(crate) fn refuse(self: Pin<&mut Self>, error: LockError) -> End<S::Response, S::Error> {
         let mut this = self.project();
         let layer_holds = match this.state.as_mut().project() {
-            LockingProjection::Acquiring { layer_holds, .. } => layer_holds.take(),
+            LockingProjection::Acquiring { waiting, .. } => Some(waiting.end()),
             LockingProjection::Running(section) => section.close(),
             LockingProjection::Passing(_) | LockingProjection::Ended(_) => None,
         };
@@ -166,11 +191,11 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
                 LockingProjection::Ended(end) => {
                     return Poll::Ready(end.take().expect("the lock's future was polled again"));
                 }
-                LockingProjection::Acquiring { mut acquire, caller, layer_holds } => {
-                    let acquired = ready!(acquire.as_mut().poll(cx));
+                LockingProjection::Acquiring { mut waiting, caller } => {
+                    let acquired = ready!(waiting.as_mut().project().acquire.poll(cx));
                     let mut caller = caller.take();
-                    let mut layer_holds = layer_holds.take().unwrap_or_default();
-                    layer_holds.log().queued(acquire.position());
+                    let mut layer_holds = waiting.as_mut().end();
+                    let acquire = &waiting.acquire;
                     match acquired {
                         Ok(acquired) => {
                             let handle =

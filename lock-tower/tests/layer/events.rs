@@ -1,14 +1,17 @@
 //! The log events of a request.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::future::ready;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Version};
+use http_body::Frame;
 use http_body_util::Empty;
+use lock_tests::http::{AnyBody, streamed};
 use lock_tests::{LIMIT, RedisServer, eventually, queued};
 use lock_tower::http::RequestBody;
 use lock_tower::{ByPath, HttpLockLayer, Keys, LockHandle, LockLayer};
@@ -144,7 +147,7 @@ async fn every_way_out_has_its_outcome() {
     queued(&locks, "a", 1).await;
     gone.abort();
     settle().await;
-    log.one("cancelled");
+    assert_eq!(log.one("cancelled")["position"], "0");
     guard.release().await.unwrap();
 
     let answer = send(&service, job("a", 3));
@@ -163,6 +166,25 @@ async fn every_way_out_has_its_outcome() {
     next(&mut handle).await.1.send_response(5);
     answer.await.unwrap().unwrap();
     assert!(log.ended().is_empty(), "a request without a key is not told of");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_for_its_body_tells_of_the_queue_that_it_met() {
+    let (log, _here) = Log::here();
+    let locks = Locks::in_memory();
+    let _guard = locks.lock("/a").await.unwrap();
+    let layer = HttpLockLayer::new(locks, ByPath::new()).read_ahead(1_000).server_timing(true);
+    let service = layer.layer(service_fn(async |_: Request<RequestBody<AnyBody>>| {
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+    }));
+    let (pieces, body) = streamed();
+    pieces.send(Ok(Frame::data(Bytes::from(vec![b'x'; 2_000])))).unwrap();
+    let request = Request::post("/a").version(Version::HTTP_2).body(body).unwrap();
+    let refused = service.oneshot(request).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let timing = refused.headers()["server-timing"].to_str().unwrap();
+    assert!(timing.ends_with(", lock-queue;desc=0"), "{timing}");
+    assert_eq!(log.one("lock-body-limit")["position"], "0");
 }
 
 /// On Redis a request is queued after the first poll of its wait, and nothing wakes it for that.
