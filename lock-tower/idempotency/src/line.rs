@@ -2,12 +2,12 @@
 
 use std::pin::pin;
 
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use lock_tower::{Keys, LockError, RequestLocks};
 use lockcore::LockGuard;
 use tower::{BoxError, Service};
-use tracing::Instrument as _;
 
 use crate::config::Config;
 use crate::observe::{self, End};
@@ -30,14 +30,13 @@ enum Turn<R> {
     Refused(LockError),
 }
 
-/// Waits in line for the lock, then runs `work` in a separate task and returns the response.
-/// `request` is the request without its body, after lock-tower's scope has inserted the
-/// [`RequestLocks`].
+/// Waits in line for the lock, then runs `work` in a separate task and returns the response. `parts`
+/// is the request head, after lock-tower's scope has inserted the [`RequestLocks`].
 ///
 /// Dropping the future before the grant leaves the line. Dropping it later does not stop the work.
 pub(crate) async fn wait_in_line<S, B, R>(
     work: Work<S>,
-    request: Request<lock_tower::http::RequestBody<String>>,
+    mut parts: Parts,
 ) -> Result<Response<AnswerBody<R>>, S::Error>
 where
     S: Service<Request<ReadBody<B>>, Response = Response<R>> + Clone + Send + 'static,
@@ -46,7 +45,6 @@ where
     B: Body<Error: Into<BoxError>> + Send + 'static,
     R: Body<Error: Into<BoxError>> + Send + 'static,
 {
-    let (mut parts, _) = request.into_parts();
     // Removed, so that the handler cannot use it: locks acquired through it would end with the
     // client connection, while the handler continues.
     let locks = parts.extensions.remove::<RequestLocks>().expect("inserted by the scope");
@@ -59,8 +57,7 @@ where
     };
     // From here on the work continues without the client: there is no await between the grant and
     // this task.
-    let running = work.run(parts, guard).in_current_span();
-    match locks.detach(running).await {
+    match locks.detach(work.run(parts, guard)).await {
         Ok(result) => result,
         // An outer layer's lock was lost, and the loss has stopped the work.
         Err(error) => Ok(locks.refusals().respond(&error).map(AnswerBody::whole)),

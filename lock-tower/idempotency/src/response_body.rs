@@ -24,9 +24,9 @@ pub struct ResponseBody<R: Body<Error: Into<BoxError>>>(#[pin] Kind<R>);
 enum Kind<R: Body<Error: Into<BoxError>>> {
     /// The handler's body for a request whose key the layer does not handle.
     Passing(#[pin] R),
-    /// The response body of a request that has waited in line for its lock.
+    /// The response body of a request with a key that the layer handles.
     Keyed(#[pin] LockBody<AnswerBody<R>>),
-    /// The body of a refusal before the wait for the lock. `None` once it is sent.
+    /// The body of a refusal before the body is read. `None` once it is sent.
     Whole(Option<Bytes>),
 }
 

@@ -96,8 +96,9 @@ impl<S> Idempotency<S> {
     }
 }
 
-/// Serves a request with a key: reads the body, waits in line for the lock, and runs the handler or
-/// returns the stored response. Returns `Err` only if the inner service fails.
+/// Serves a request with a key in a scope of lock-tower: reads the body, waits in line for the lock,
+/// and runs the handler or returns the stored response. Returns `Err` only if the inner service
+/// fails.
 async fn serve<S, B, R>(
     inner: S,
     config: Arc<Config>,
@@ -116,26 +117,28 @@ where
         Ok(record) => record,
         Err(refusal) => return Ok(config.refuse(&refusal).map(ResponseBody::whole)),
     };
+    let span = observe::span(&record);
+    // The scope reads the deadline, the trace and the connection from the request head, and renders
+    // refusals by the lock. It is outside the reading of the body, so that the deadline is counted
+    // from the head, and does not get the body, which this layer reads itself.
     let locking = config.locking.clone();
-    let serving = async move {
-        let body = match config.read.read(body).await {
-            Ok(body) => body,
-            Err(refusal) => return Ok(config.refuse(&refusal).map(ResponseBody::whole)),
-        };
-        let fingerprint = Fingerprint::new(&parts, &body.data);
-        let keyed = Keyed { config, key: key.0.into(), record, fingerprint };
-        let mut work = Some(Work { inner, body, keyed });
-        // The lock-tower scope reads the deadline, the trace and the connection from the request
-        // head, and renders refusals by the lock. It does not get the body, which has been read
-        // already.
-        let line = locking.layer(service_fn(move |request: Request<_>| {
-            let work = work.take().expect("a scope calls its service once for each call");
-            wait_in_line::<S, B, R>(work, request)
-        }));
-        let response = line.oneshot(Request::from_parts(parts, String::new())).await?;
-        Ok(response.map(ResponseBody::keyed))
-    };
-    serving.instrument(observe::span(&record)).await
+    let mut unread = Some((inner, config, key, body));
+    let line = locking.layer(service_fn(move |request: Request<_>| {
+        let unread = unread.take().expect("a scope calls its service once for each call");
+        async move {
+            let (inner, config, key, body) = unread;
+            let (parts, _) = request.into_parts();
+            let body = match config.read.read(body).await {
+                Ok(body) => body,
+                Err(refusal) => return Ok(config.refuse(&refusal).map(AnswerBody::whole)),
+            };
+            let fingerprint = Fingerprint::new(&parts, &body.data);
+            let keyed = Keyed { config, key: key.0.into(), record, fingerprint };
+            wait_in_line::<S, B, R>(Work { inner, body, keyed }, parts).await
+        }
+    }));
+    let serving = line.oneshot(Request::from_parts(parts, String::new())).instrument(span);
+    Ok(serving.await?.map(ResponseBody::keyed))
 }
 
 /// Returns the record name for a request with this key. Returns `Err` if the scope function refuses

@@ -3,13 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderName, Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use lock_tests::http::{AnyBody, gate, piece, streamed, text};
+use lock_tower::http::DeadlineSource;
 use lockcore::Locks;
+use tokio::time::Instant;
 
-use crate::support::{Asked, Spy, counted, layer, payment, payment_of, send, serve, settle, spawn};
+use crate::support::{
+    Asked, Spy, counted, gated, layer, payment, payment_of, send, serve, settle, spawn,
+};
 
 fn with(key: &str, body: AnyBody) -> Request<AnyBody> {
     let request = Request::post("/payments").header("x-user", "ada");
@@ -73,6 +77,27 @@ async fn a_body_that_fails_or_stalls_ends_its_request_unlocked() {
     let failed = send(&service, with("a1", body)).await;
     assert_eq!((failed.status, failed.code().as_str()), (400, "idempotency-body-failed"));
     assert_eq!((runs.load(Ordering::SeqCst), store.count("look_up")), (0, 0));
+}
+
+// Once, the time in the header was counted from the end of the body.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_the_caller_is_counted_from_the_head_of_the_request() {
+    let budget = HeaderName::from_static("x-budget-ms");
+    let layer = layer(&Locks::in_memory(), &Spy::default());
+    let layer = layer.locking(|locks| locks.deadline_from([DeadlineSource::Header(budget)]));
+    let (service, mut keeper) = gated(&layer);
+    let _first = spawn(&service, payment("a1"));
+    keeper.entered().await;
+    let (pieces, body) = streamed();
+    let mut request = payment("a1").map(|_| body);
+    request.headers_mut().insert("x-budget-ms", "2000".parse().unwrap());
+    let began = Instant::now();
+    let refused = spawn(&service, request);
+    tokio::time::sleep(Duration::from_millis(1_500)).await; // the client is slow
+    pieces.send(piece("500 cents")).unwrap();
+    drop(pieces);
+    assert_eq!(refused.await.unwrap().status, 423);
+    assert_eq!(began.elapsed().as_millis() / 100, 20);
 }
 
 #[tokio::test(start_paused = true)]
