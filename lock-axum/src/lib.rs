@@ -184,8 +184,8 @@
 //! | the request is [refused early](LockScopeLayer::refuse_early) | 503, with `Retry-After` |
 //! | a newer request [waits instead](LockScopeLayer::when_busy) | 409 |
 //! | Redis is unavailable or refuses to serve | 503, with `Retry-After` if the cause can be temporary |
-//! | a hold is lost while the handler runs | 500, because few gateways retry it |
-//! | a hold is lost while the request waits for another lock | 503 |
+//! | a hold is lost while the handler runs, or while another extractor waits for a lock | 500, because few gateways retry it |
+//! | a hold is lost while the same extractor waits for another lock | 503 |
 //! | the key is not a valid lock name | 400 |
 //! | the key is a path with a number not in [canonical form](lock_tower::key::canonical_path), such as `/orders/07` | 400, with the code `lock-key-spelling` |
 //! | no layer; a write lock for a name the same request has read-locked; an option or a number of permits out of range | 500 |

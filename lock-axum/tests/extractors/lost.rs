@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::extract::MatchedPath;
 use axum::routing::any;
-use lock_axum::{LockScopeLayer, Locked, Locks, OnLost};
+use lock_axum::{Cause, LockScopeLayer, Locked, Locks, OnLost};
 use lock_tests::http::gate;
 use lock_tests::{free, queued};
 
@@ -41,6 +41,22 @@ async fn a_handler_is_dropped_where_it_stands_and_the_next_comes_in() {
     keeper.let_one_on();
     assert_eq!(second.await.unwrap().status, 200);
     free(&locks, "order:7").await;
+}
+
+#[tokio::test]
+async fn a_loss_during_a_wait_is_503_in_the_extractor_that_waits_and_500_in_any_other() {
+    async fn one(_: Locked<(MatchedPath, ByOrder)>) {}
+    async fn two(_: Locked<MatchedPath>, _: Locked<ByOrder>) {}
+    for (handler, status) in [(any(one), 503), (any(two), 500)] {
+        let locks = Locks::in_memory();
+        let _other = locks.lock("order:7").await.unwrap();
+        let app = Router::new().route("/{id}", handler).layer(LockScopeLayer::new(locks.clone()));
+        let answer = send(&app, get("/7"));
+        queued(&locks, "order:7", 1).await;
+        assert!(locks.force_release(":route:/{id}").await.unwrap());
+        let answer = answer.await.unwrap();
+        assert_eq!((answer.status, answer.cause), (status, Some(Cause::Lost)));
+    }
 }
 
 #[tokio::test]

@@ -96,9 +96,9 @@ pub enum Cause {
     /// The lock store is unavailable or unusable (read-only, full, or access denied), or this
     /// process is shutting down.
     Unavailable,
-    /// A lock of the request was lost. Either the request was still waiting for another lock or for
-    /// the inner service, and the handler did not begin; or the handler was running, and the
-    /// effects are unknown.
+    /// A lock of the request was lost. Either the request was still waiting for the inner service,
+    /// or for another lock of the same layer or call, and the handler did not begin; or the inner
+    /// service had been called, and the effects are unknown.
     Lost,
     /// The request lacks a required key, or the key cannot name a lock.
     BadKey,

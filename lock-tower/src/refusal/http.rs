@@ -34,7 +34,7 @@ use crate::refusal::{Cause, LockError};
 /// | [`BodyFailed`](Cause::BodyFailed) | 400 Bad Request | no: usually the client is gone | CANCELLED |
 /// | [`ConnectionFull`](Cause::ConnectionFull) | 503 Service Unavailable | yes | UNAVAILABLE |
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | if the cause may be temporary | UNAVAILABLE |
-/// | [`Lost`](Cause::Lost), once the handler has begun | 500 Internal Server Error | no: the effects are unknown | ABORTED |
+/// | [`Lost`](Cause::Lost), once the handler may have begun | 500 Internal Server Error | no: the effects are unknown | ABORTED |
 /// | [`Lost`](Cause::Lost), before the handler has begun | 503 Service Unavailable | no | ABORTED |
 /// | [`BadKey`](Cause::BadKey) | 400 Bad Request | no | INVALID_ARGUMENT |
 /// | [`KeySpelling`](Cause::KeySpelling) | 400 Bad Request | no | INVALID_ARGUMENT |
