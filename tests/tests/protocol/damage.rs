@@ -14,6 +14,7 @@ facts! {
         without_a_lock_key_a_lock_is_free_and_the_parts_beside_it_are_dropped,
         with_the_holds_lost_nothing_is_in_use,
         a_waiter_whose_patience_was_lost_is_dropped_at_the_head_unless_it_is_touched_before,
+        an_expiry_brought_forward_ends_the_lease_of_a_lock_with_waiters_a_minute_before_the_key,
     ],
     redisson: [
         a_queue_found_empty_has_its_sorted_set_deleted,
@@ -85,6 +86,32 @@ async fn a_waiter_whose_patience_was_lost_is_dropped_at_the_head_unless_it_is_to
         c.touch(&[&lock]).await;
         a.release(&holder).await;
         bench.assert_held(&[if is_touched { &read } else { &lock }]).await;
+    }
+}
+
+async fn an_expiry_brought_forward_ends_the_lease_of_a_lock_with_waiters_a_minute_before_the_key(
+    mut bench: Bench,
+) {
+    for has_waiter in [false, true] {
+        bench.restart().await;
+        let (a, b) = (bench.node().await, bench.node().await);
+        let holder = a.hold(30_000).await;
+        let waiter = b.member(30_000);
+        if has_waiter {
+            b.wait(&waiter).await;
+        }
+        bench
+            .change(|state, now_ms| {
+                let lock_key = state.of_queue().lock_key.as_mut().expect("it is held");
+                lock_key.ends_ms = Some(now_ms + 30_000);
+            })
+            .await;
+        if has_waiter {
+            b.touch(&[&waiter]).await;
+            bench.assert_held(&[&waiter]).await;
+        }
+        let renewed = if has_waiter { Renewed::NotHeld } else { Renewed::Held };
+        assert_eq!(a.renew(&holder).await.outcome, [renewed]);
     }
 }
 
