@@ -49,8 +49,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::rounds::{QuorumAcquireResult, Rounds};
-use super::Primaries;
 use super::context::AcquireContext;
+use super::primaries::Primaries;
 use crate::foreign::CallerWaker;
 use crate::node::HoldCell;
 use crate::types::error::LockError;

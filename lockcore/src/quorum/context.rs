@@ -7,7 +7,7 @@ use std::time::Duration;
 use proto::WhenBusy;
 use proto::node::Request;
 
-use super::Primaries;
+use super::primaries::Primaries;
 use crate::node::{HoldCell, LocalOptions};
 
 /// The first *hop*: how long an acquisition that holds a primary waits for another primary before

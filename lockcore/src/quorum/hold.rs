@@ -30,8 +30,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 
-use super::Primaries;
 use super::context::{AcquireContext, BEHIND, HOP};
+use super::primaries::Primaries;
 use super::primary::Step;
 use crate::node::{Attempt, LocalOptions, Loss, later, until};
 use crate::types::error::LockError;

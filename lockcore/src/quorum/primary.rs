@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
-use super::View;
+use super::view::View;
 use crate::foreign;
 use crate::node::{Node, NodeGuard, until};
 use crate::operate::status::{Connection, ServerStatus};

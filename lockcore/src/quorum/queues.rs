@@ -7,8 +7,9 @@ use std::task::Poll;
 use proto::LockName;
 use tokio::time::Instant;
 
+use super::primaries::Primaries;
 use super::primary::Step;
-use super::{Leads, Primaries, View};
+use super::view::{Leads, View};
 use crate::node::{Attempt, until};
 use crate::types::error::LockError;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use proto::LockErrorKind;
 use tokio::time::Instant;
 
-use crate::quorum::Primaries;
+use crate::quorum::primaries::Primaries;
 use crate::quorum::queues::{Place, Queues};
 use crate::types::error::LockError;
 

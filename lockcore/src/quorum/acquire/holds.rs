@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::answers::Answers;
 use crate::node::{SLOW, until};
-use crate::quorum::Primaries;
+use crate::quorum::primaries::Primaries;
 use crate::quorum::primary::Step;
 use crate::types::error::LockError;
 
