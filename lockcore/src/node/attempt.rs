@@ -185,10 +185,14 @@ impl Attempt {
         positions
     }
 
-    /// Sends the attempt's queue positions to this channel, the present position first. Does nothing
-    /// if the positions already go to another channel.
+    /// Sends the attempt's queue positions to this channel from now on. Does nothing if the
+    /// positions already go to another channel.
     pub(crate) fn publish_positions_to(&self, positions: watch::Sender<Option<u64>>) {
         self.cell.publish_positions_to(positions);
+    }
+
+    /// Sends the present queue position to the channel.
+    pub(crate) fn publish_position(&self) {
         self.cell.publish_position();
     }
 }

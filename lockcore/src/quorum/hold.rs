@@ -26,7 +26,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use proto::node::{Note, Request};
 use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode, Renewal};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 
@@ -41,6 +41,9 @@ use crate::types::options::LockOptions;
 /// The maximum time for which a lost hold keeps its remaining primaries. Guards may be notified of
 /// an expiry up to this time before the deadline, and may rely on the primaries until the deadline.
 const MAX_KEPT: Duration = Duration::from_millis(100);
+/// How long an awaited release at least waits for the other primaries, once a majority has
+/// confirmed.
+const NEAR: Duration = Duration::from_millis(10);
 
 /// A quorum hold, shared by all guards that re-entered it. Dropping it releases all primaries.
 pub(crate) struct Hold {
@@ -186,11 +189,13 @@ impl Hold {
         }
     }
 
+    /// Releases the primaries. Completes once a majority has confirmed, and primaries that take
+    /// little longer.
     fn give_back(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         let was_lost = self.is_lost();
         self.shared.report_if_found();
         let closed = self.shared.has_ended().then(|| self.shared.primaries().closed());
-        let loss = self.shared.lost.clone();
+        let shared = Arc::clone(&self.shared);
         let majority = self.shared.primaries().majority();
         let steps = self.shared.take();
         let mut releases: FuturesUnordered<_> =
@@ -199,20 +204,31 @@ impl Hold {
             if let Some(closed) = closed {
                 return Err(closed);
             }
-            // A majority decides: the other releases continue, and a slow primary delays nobody.
             let (mut confirmed, mut open, mut failure) = (0, releases.len(), None);
+            let (begun, mut end) = (Instant::now(), None);
             loop {
                 if was_lost || open < majority {
-                    loss.cancel();
+                    if !shared.is_loss_reported.swap(true, Ordering::Relaxed) {
+                        shared.report_loss();
+                    }
+                    shared.lost.cancel();
                     return Err(LockError::new(LockErrorKind::Lost));
                 }
-                if confirmed >= majority {
-                    return Ok(());
+                if confirmed >= majority && end.is_none() {
+                    // The lock is released, but a request that begins at another primary would find
+                    // it busy. So primaries as near as the majority are waited for, and a slow
+                    // primary is not: its release continues.
+                    end = Some(Instant::now() + begun.elapsed().max(NEAR));
                 }
-                match releases.next().await {
+                let released = match end {
+                    Some(end) => timeout_at(end, releases.next()).await.unwrap_or(None),
+                    None => releases.next().await,
+                };
+                match released {
                     Some(Ok(())) => confirmed += 1,
                     Some(Err(error)) if error.kind() == LockErrorKind::Lost => open -= 1,
                     Some(Err(error)) => failure = failure.or(Some(error)),
+                    None if confirmed >= majority => return Ok(()),
                     None => return failure.map_or(Ok(()), Err),
                 }
             }

@@ -379,6 +379,50 @@ fn a_loss_found_by_the_release_is_counted_once_for_a_release_and_for_a_drop() {
 }
 
 #[test]
+fn a_loss_found_by_the_release_of_a_batch_counts_for_the_class_of_the_last_guard() {
+    let server = RedisServer::start();
+    recorded(false, async |recorded| {
+        let mut redis = Raw::connect(&server.url()).await;
+        let [a, b] = [Locks::connect(&server.url()).await, Locks::connect(&server.url()).await]
+            .map(|locks| locks.expect("a server"));
+        let guard = b.lock("key").await.expect("free");
+        let waiting = ["orders", "wallet"].map(|class| a.key("key").class(class));
+        let mut served = Vec::new();
+        for (number, request) in (1..).zip(waiting) {
+            served.push(tokio::spawn(request.lock()));
+            until_waiting(number, &b, "key").await;
+        }
+        guard.release().await.expect("held");
+        let [first, second] = served.try_into().expect("two");
+        granted(first).await.release().await.expect("held");
+        let last = granted(second).await;
+        redis.ask::<()>(cmd("DEL").arg("lock:{key}")).await;
+        assert_eq!(last.release().await.expect_err("gone").kind(), LockErrorKind::Lost);
+        let rendered = recorded.render();
+        assert_eq!(count(&rendered, "lockcore_lost_total"), 1);
+        assert_eq!(value(&rendered, "lockcore_lost_total{class=\"wallet\"}"), Some(1.0));
+    });
+}
+
+#[test]
+fn a_loss_found_by_the_release_of_a_quorum_hold_is_counted_once() {
+    let servers = [(); 3].map(|()| RedisServer::start());
+    recorded(false, async |recorded| {
+        let quorum = || Quorum::new(servers.iter().map(RedisServer::url));
+        Locks::builder().init_quorum(quorum()).await.expect("they are new");
+        let locks = Locks::connect(quorum()).await.expect("three primaries");
+        let guard = locks.lock("key").await.expect("free");
+        for server in &servers {
+            let mut redis = Raw::connect(&server.url()).await;
+            eventually("it is held", LIMIT, async || redis.exists("lock:{key}").await).await;
+            redis.ask::<()>(cmd("DEL").arg("lock:{key}")).await;
+        }
+        assert_eq!(guard.release().await.expect_err("gone").kind(), LockErrorKind::Lost);
+        assert_eq!(value(&recorded.render(), "lockcore_lost_total{class=\"default\"}"), Some(1.0));
+    });
+}
+
+#[test]
 fn a_request_to_a_quorum_and_its_hold_count_once_and_by_their_class() {
     let rendered = recorded(true, async |recorded| {
         let stores: Vec<_> = (0..3).map(|_| MemoryStore::new()).collect();

@@ -316,13 +316,7 @@ impl<P: Mirror> Core<P> {
     fn serve(&mut self, first: u64, due: Option<Moment>, is_renewed: bool) -> bool {
         let now = self.now;
         if !self.has_next(first) {
-            self.table.change(first, |entry| {
-                let since = match &entry.state {
-                    State::Serving(lease) => Some(lease.since),
-                    _ => None,
-                };
-                entry.state = State::Releasing { due, since };
-            });
+            self.table.change(first, |entry| entry.state = State::Releasing { due, since: None });
             return true;
         }
         let Some(entry) = self.table.get(first) else { return false };
@@ -369,6 +363,10 @@ impl<P: Mirror> Core<P> {
     /// offers the lock to the next member. Returns true if there is none: then the hold is released
     /// at `due`, as in [`serve_next`](Self::serve_next).
     pub(super) fn pass_on(&mut self, first: u64, number: u64, due: Option<Moment>) -> bool {
+        let guard = self.table.get(number).and_then(|entry| match &entry.state {
+            State::Held(lease) => Some((lease.since, entry.mirror.clone())),
+            _ => None,
+        });
         self.forget_member(number);
         if due.is_none() {
             // The caller sends the release only after this event has sent other requests. A leave
@@ -384,7 +382,17 @@ impl<P: Mirror> Core<P> {
         if let Some(batch) = self.batches.get_mut(first) {
             batch.served = None;
         }
-        self.serve_next(first, due)
+        let is_last = self.serve_next(first, due);
+        if let (true, Some((began, mirror))) = (is_last, guard) {
+            // If the release finds no hold, this guard has lost it.
+            self.table.change(first, |entry| {
+                if let State::Releasing { since, .. } = &mut entry.state {
+                    *since = Some(began);
+                }
+                entry.mirror = mirror;
+            });
+        }
+        is_last
     }
 
     /// Ends the turn of a guard whose caller wants to know whether the hold still existed. If

@@ -12,8 +12,7 @@
 //! with its lease, and the queue position with a claim.
 //!
 //! A member that was given up, because the server acknowledged none of its leaves, leaves once
-//! more, too: as soon as this server replies to another write, or a connection is opened. Neither
-//! depends on a Redis Cluster's other servers.
+//! more, too: as soon as this server replies to another command, or a connection is opened.
 
 use std::collections::VecDeque;
 

@@ -124,7 +124,8 @@ impl<P: Mirror> Core<P> {
         let traffic = self.table.traffic(request.lane);
         traffic.last_success = self.now;
         traffic.is_silent = false;
-        // A server that refuses writes still replies to reads.
+        // A server that refuses writes still replies to reads. It also replies to an acquire that
+        // finds the lock busy: then the leaves fail once more.
         traffic.gave_up &= matches!(request.command, Command::Inspect { .. });
     }
 

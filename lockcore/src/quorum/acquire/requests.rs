@@ -21,7 +21,8 @@ pub(super) struct Requests {
     /// The attempts in the queues of primaries, in list order.
     pub(super) queued: Queues,
     pub(super) answers: Answers,
-    /// The queue positions at the first primary, for the caller.
+    /// The queue positions for the caller: at the first primary, or where the request stays when it
+    /// steps aside.
     positions: watch::Sender<Option<u64>>,
 }
 
@@ -83,8 +84,7 @@ impl Requests {
         self.queued.iter().any(Option::is_some)
     }
 
-    /// Returns the last queue position of the acquisition at its first primary, or `None` if it was
-    /// not queued there.
+    /// Returns the last queue position for the caller, or `None` if the acquisition was not queued.
     pub(super) fn position(&self) -> Option<u64> {
         *self.positions.borrow()
     }
@@ -192,6 +192,8 @@ impl Requests {
         }
         if let Some(place) = &self.queued[at] {
             place.attempt.publish_positions_to(self.positions.clone());
+            // A new attempt does not: without a position it would hide an earlier one.
+            place.attempt.publish_position();
         }
     }
 

@@ -142,6 +142,7 @@ async fn a_fixed_lease_waits_for_a_busy_primary_and_leaves_its_queue_with_the_gu
             sleep(ms(50)).await;
             assert_eq!(held_at(&network).await, [0, 1, 2]);
             guard.release().await.expect("held");
+            sleep(ms(50)).await;
             assert!(held_at(&network).await.is_empty());
         } else {
             drop(guard);

@@ -78,6 +78,15 @@ async fn a_refusal_by_all_primaries_ends_a_wait_once_a_majority_has_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_in_a_queue_between_two_refusals_counts_for_neither() {
+    is_served_after_a_second_refusal_of(ms(1_000)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_queued_outwaits_a_refusal_that_is_longer_than_the_store_wait() {
+    is_served_after_a_second_refusal_of(ms(4_000)).await;
+}
+
+async fn is_served_after_a_second_refusal_of(refusal: Duration) {
     let (network, process) = refused_by_a_majority(LockErrorKind::ReadOnly);
     let request = network.locks(process).key("k").lease(MAX_LEASE).store_wait(ms(2_000));
     let waiting = tokio::spawn(request.lock());
@@ -89,10 +98,10 @@ async fn a_wait_in_a_queue_between_two_refusals_counts_for_neither() {
     sleep(ms(60_000)).await;
     (1..3).for_each(|primary| network.refuse(process, primary, Some(LockErrorKind::ReadOnly)));
     busy.release().await.expect("held");
-    sleep(ms(1_000)).await;
+    sleep(refusal).await;
     (1..3).for_each(|primary| network.refuse(process, primary, None));
     let served = soon(waiting).await.expect("no panic");
-    served.expect("the second refusal was short").release().await.expect("held");
+    served.expect("it was queued before").release().await.expect("held");
 }
 
 #[tokio::test(start_paused = true)]
