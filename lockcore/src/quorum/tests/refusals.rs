@@ -1,5 +1,7 @@
 //! Primaries that refuse requests, and requests that none can serve.
 
+use std::time::Duration;
+
 use proto::LockErrorKind;
 use tokio::time::{Instant, sleep, timeout};
 
