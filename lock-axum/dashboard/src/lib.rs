@@ -55,8 +55,8 @@
 //! is the first 100 entries; `most` is at most 1 000. A page with a partial list says so.
 //!
 //! Each path responds with JSON to `Accept: application/json`, and to `Accept: text/event-stream`
-//! with events that update an open page every second. One task for each *different* page
-//! renders its updates, and ends when the page closes. At most 16 *different* pages update at a time.
+//! with events that update an open page every second. One task for each *different* page renders
+//! its updates, and ends when the page closes. At most 16 *different* pages update at a time.
 //! Further event streams are refused (503), so their pages do not update. An event stream ends
 //! after 10 seconds and the browser reconnects. So a graceful shutdown of your server waits for
 //! open pages at most that long, or not at all with [`until`](Dashboard::until).

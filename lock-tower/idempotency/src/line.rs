@@ -30,8 +30,8 @@ enum Turn<R> {
     Refused(LockError),
 }
 
-/// Waits in line for the lock, then runs `work` in a separate task and returns the response. `parts`
-/// is the request head, after lock-tower's scope has inserted the [`RequestLocks`].
+/// Waits in line for the lock, then runs `work` in a separate task and returns the response.
+/// `parts` is the request head, after lock-tower's scope has inserted the [`RequestLocks`].
 ///
 /// Dropping the future before the grant leaves the line. Dropping it later does not stop the work.
 pub(crate) async fn wait_in_line<S, B, R>(

@@ -96,9 +96,9 @@ impl<S> Idempotency<S> {
     }
 }
 
-/// Serves a request with a key in a scope of lock-tower: reads the body, waits in line for the lock,
-/// and runs the handler or returns the stored response. Returns `Err` only if the inner service
-/// fails.
+/// Serves a request with a key in a scope of lock-tower: reads the body, waits in line for the
+/// lock, and runs the handler or returns the stored response. Returns `Err` only if the inner
+/// service fails.
 async fn serve<S, B, R>(
     inner: S,
     config: Arc<Config>,

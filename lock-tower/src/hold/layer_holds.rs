@@ -72,7 +72,8 @@ impl LayerHolds {
         self.log.get_or_insert_with(RequestLog::begin)
     }
 
-    /// Records in the log, if there is one, the number of waiters ahead when the request was queued.
+    /// Records in the log, if there is one, the number of waiters ahead when the request was
+    /// queued.
     pub(crate) fn queued(&mut self, position: Option<u64>) {
         self.log.iter_mut().for_each(|log| log.queued(position));
     }

@@ -239,8 +239,8 @@ impl LocksBuilder {
     /// `count` is 1 to 16. `timeout` is at least 1 ms and less than the
     /// [`request_timeout`](Self::request_timeout). It should be below half of the shortest
     /// [claim](crate::guide::leases), the lease of a lock granted after a wait until its first
-    /// renewal (a third of the lease, 2 to 10 s). The Redis user needs the right `+wait`, and before
-    /// Redis 7.0 `+info`, which shows that confirmations and commands have the same server.
+    /// renewal (a third of the lease, 2 to 10 s). The Redis user needs the right `+wait`, and
+    /// before Redis 7.0 `+info`, which shows that confirmations and commands have the same server.
     /// Not for in-memory stores or quorums. Off by default.
     pub fn require_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some((count, timeout));

@@ -30,8 +30,8 @@ pub struct Status {
     /// The number of times that a waiter lost its queue position, for example by a failover, since
     /// this `Locks` was built; on a quorum, over all primaries.
     pub positions_lost: u64,
-    /// The servers that keep the locks, with their connections: the primary; on a Redis Cluster, all
-    /// primaries that this `Locks` has connected to; on a quorum, all primaries. Empty for an
+    /// The servers that keep the locks, with their connections: the primary; on a Redis Cluster,
+    /// all primaries that this `Locks` has connected to; on a quorum, all primaries. Empty for an
     /// in-memory store.
     pub servers: Vec<ServerStatus>,
 }

@@ -1,6 +1,6 @@
-//! Faults of quorum primaries, one at a time, under buyers on several nodes and in killed processes.
-//! All guards are judged at the end: at most one guard per name is valid at a time, and tokens
-//! increase.
+//! Faults of quorum primaries, one at a time, under buyers on several nodes and in killed
+//! processes. All guards are judged at the end: at most one guard per name is valid at a time, and
+//! tokens increase.
 //!
 //! Where clocks jump, those of a minority jump together, two of five primaries. A buyer that sends
 //! requests all the time learns of a jump from the next response, and is no longer valid when the

@@ -11,7 +11,8 @@ use crate::common::{LONG, SOON, held, release, soon};
 
 const LOGIN: &str = "locker:PASSWORD@";
 
-/// Returns a builder with timeouts that are not reached in these tests, however busy the machine is.
+/// Returns a builder with timeouts that are not reached in these tests, however busy the machine
+/// is.
 fn patient() -> LocksBuilder {
     Locks::builder().connect_timeout(SOON).request_timeout(SOON)
 }

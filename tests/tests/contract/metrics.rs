@@ -354,8 +354,8 @@ fn renewals_and_losses_are_counted() {
     assert_eq!(count(&lost, "lockcore_renewals_total{outcome=\"failed\"}"), 0);
 }
 
-// The LockLost alert reads this counter. A server that evicts lock keys would break exclusion unseen,
-// because most holds end before their next renewal.
+// The LockLost alert reads this counter. A server that evicts lock keys would break exclusion
+// unseen, because most holds end before their next renewal.
 #[test]
 fn a_loss_found_by_the_release_is_counted_once_for_a_release_and_for_a_drop() {
     let server = RedisServer::start();

@@ -160,7 +160,8 @@ async fn a_page_that_waits_for_the_server_does_not_delay_a_page_that_needs_none(
     assert!(node.next().await.is_some());
     assert!(lock.next().await.unwrap().contains("Nobody."));
     server.freeze();
-    // Each lookup of the lock ends after the request time-out of 2 s. One may just have been served.
+    // Each lookup of the lock ends after the request time-out of 2 s. One may just have been
+    // served.
     let mut updates = 0;
     let mut slow = pin!(async { (lock.next().await, lock.next().await) });
     loop {

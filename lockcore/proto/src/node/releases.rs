@@ -148,8 +148,9 @@ impl<P: Mirror> Core<P> {
     /// last try. Repeating is harmless: the first request to run removes the member, and later ones
     /// find nothing. A member that was given up leaves again once the server replies, after an
     /// outage or a time in which the server refused writes. It may still be queued: the node's
-    /// other waiters keep it alive there, and its turn would delay them. After [`close`](Core::close)
-    /// it does not leave again, because a node without waiters keeps no member alive.
+    /// other waiters keep it alive there, and its turn would delay them. After
+    /// [`close`](Core::close) it does not leave again, because a node without waiters keeps no
+    /// member alive.
     pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };

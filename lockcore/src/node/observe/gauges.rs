@@ -82,8 +82,8 @@ impl Gauges {
     }
 }
 
-/// Shows a quorum primary as disconnected until it has a node. `settings` are the settings of such a
-/// node.
+/// Shows a quorum primary as disconnected until it has a node. `settings` are the settings of such
+/// a node.
 pub(crate) fn set_away(settings: &Settings) {
     foreign::call(WATCHERS, || set_connected(settings, [false, false]));
 }

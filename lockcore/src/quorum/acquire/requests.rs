@@ -249,8 +249,8 @@ impl Requests {
         self.answers.are_refusals(&self.context.primaries, &self.queued, is_held)
     }
 
-    /// Returns when the acquisition ends if too few primaries for a guard can be used since `since`.
-    /// `from` is the begin of this wait of the request.
+    /// Returns when the acquisition ends if too few primaries for a guard can be used since
+    /// `since`. `from` is the begin of this wait of the request.
     pub(super) fn end_of_outage(&self, from: Instant, since: Instant) -> Instant {
         self.limits.of_outage(from, since, self.position().is_some())
     }
