@@ -6,9 +6,11 @@
 //!   a server that still has the script by digest has not restarted, and is not a promoted replica,
 //!   since scripts are neither replicated nor persisted from 7.0 on.
 //! - The same run may have other data: behind a name, a server may have been a replica and the
-//!   primary again since the last connection. INFO shows that by the replication history's id,
-//!   the script does not. The id also changes when a first replica is attached, so it counts only
-//!   after a reconnect.
+//!   primary again since the last connection. INFO shows that, the script does not: a promotion
+//!   changes the replication history's id, and keeps the id before. A first replica or a backup
+//!   (SYNC) changes the id as well, but not the data, and sets the id before to zeros. So does a
+//!   promoted server without replicas after `repl-backlog-ttl`, an hour by default: a server that
+//!   was a replica is not noticed by a client that was disconnected for so long.
 
 use std::sync::OnceLock;
 
@@ -80,13 +82,30 @@ pub(crate) struct Identity {
     /// The server's run id, which changes with each restart; `None` if the Redis user may not read
     /// it.
     run: Option<String>,
-    /// The server's replication history, an id which changes when a replica is promoted; `None`
-    /// if the Redis user may not read it.
-    history: Option<String>,
+    /// The server's replication history; `None` if the Redis user may not read it.
+    history: Option<History>,
     /// The source of a random script that this client has loaded. A server that still has the
     /// script has not restarted since. `None` if the run id is known, or the server replicates
     /// scripts or refuses this one.
     mark: Option<String>,
+}
+
+/// A server's replication history, as in INFO.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct History {
+    /// The history's id.
+    id: String,
+    /// True if the history begins with a promotion of the server, which was a replica before.
+    begins_with_promotion: bool,
+}
+
+impl History {
+    /// Parses the section of INFO about replication.
+    fn read(info: &str) -> Option<Self> {
+        let id = read_field(info, "master_replid:")?;
+        let before = read_field(info, "master_replid2:")?;
+        Some(Self { id, begins_with_promotion: before.contains(|digit| digit != '0') })
+    }
 }
 
 impl Identity {
@@ -97,10 +116,11 @@ impl Identity {
         is_same(&self.run, &other.run) || is_same(&self.mark, &other.mark)
     }
 
-    /// Returns true if, in addition, the server is known not to have been a replica in between,
-    /// with the data of another server.
+    /// Returns true if, in addition, the server has not been a replica since `other`, the earlier
+    /// identity, with the data of another server.
     pub(crate) fn is_on_server_of(&self, other: &Self) -> bool {
-        self.is_on_run_of(other) && self.history == other.history
+        let is_promoted = self.history.as_ref().is_none_or(|history| history.begins_with_promotion);
+        self.is_on_run_of(other) && (self.history == other.history || !is_promoted)
     }
 
     /// Returns true if the server's run can be recognised.
@@ -204,31 +224,29 @@ impl ConnectionSetup {
         old: &Identity,
     ) -> Result<Identity, ClientError> {
         // Sent together, because before 7.0 a single INFO returns a single section.
-        let (run, history) = tokio::try_join!(
-            self.field(connection, "server", "run_id:"),
-            self.field(connection, "replication", "master_replid:"),
+        let (server, replication) = tokio::try_join!(
+            self.info(connection, "server"),
+            self.info(connection, "replication"),
         )?;
+        let run = server.and_then(|info| read_field(&info, "run_id:"));
+        let history = replication.and_then(|info| History::read(&info));
         let may_mark = run.is_none() && hello.is_some_and(Hello::keeps_scripts);
         let mark = if may_mark { mark(connection, old).await? } else { None };
         Ok(Identity { id: None, run, history, mark })
     }
 
-    /// Requests a field of this section of INFO; `None` if the Redis user may not read it. Fails
-    /// only if the connection breaks.
-    async fn field(
+    /// Requests this section of INFO; `None` if the Redis user may not read it. Fails only if the
+    /// connection breaks.
+    async fn info(
         &self,
         connection: &Connection,
         section: &str,
-        field: &str,
     ) -> Result<Option<String>, ClientError> {
         if !self.extras.get().is_some_and(|extras| extras.info) {
             return Ok(None);
         }
         match connection.send(redis::cmd("INFO").arg(section)).await {
-            Ok(answer) => {
-                let info: Option<String> = redis::from_redis_value(answer).ok();
-                Ok(info.and_then(|info| read_field(&info, field)))
-            }
+            Ok(answer) => Ok(redis::from_redis_value(answer).ok()),
             // Returned, because without a run id the server would count as another server.
             Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
             Err(_) => Ok(None),
@@ -337,14 +355,20 @@ mod tests {
 
     #[test]
     fn a_server_that_was_a_replica_in_between_is_the_same_run_and_another_server() {
-        let of = |history: &str| Identity {
-            run: Some("a".to_owned()),
-            history: Some(history.to_owned()),
-            ..Identity::default()
+        let none = "0".repeat(40);
+        let of = |id: &str, before: &str| {
+            let info = format!("role:master\r\nmaster_replid:{id}\r\nmaster_replid2:{before}\r\n");
+            let history = History::read(&info);
+            assert!(history.is_some(), "{info}");
+            Identity { run: Some("a".to_owned()), history, ..Identity::default() }
         };
-        let known = of("b");
-        assert!(of("b").is_on_server_of(&known));
-        assert!(!of("c").is_on_server_of(&known));
-        assert!(of("c").is_on_run_of(&known));
+        for known in [of("b", &none), of("b", "a")] {
+            assert!(of("b", &none).is_on_server_of(&known));
+            assert!(!of("c", "b").is_on_server_of(&known));
+            assert!(of("c", "b").is_on_run_of(&known));
+            assert!(of("c", &none).is_on_server_of(&known), "a backup changes the id only");
+            assert!(!Identity { history: None, ..known.clone() }.is_on_server_of(&known));
+        }
+        assert!(of("b", "a").is_on_server_of(&of("b", "a")));
     }
 }
