@@ -202,6 +202,17 @@ impl Connector {
         sentinels.moved().await.map(|primary| primary.to_string())
     }
 
+    /// Waits until the sentinels name another primary than the one that this attempt was for. Never
+    /// completes without sentinels, or if they had named none.
+    pub(crate) async fn failed_over(&self, attempt: &ConnectAttempt) {
+        match (&self.source, attempt.primary.get()) {
+            (ServerSource::Sentinels(sentinels), Some(primary)) => {
+                sentinels.failed_over(primary).await;
+            }
+            _ => std::future::pending().await,
+        }
+    }
+
     /// Opens a command connection, and sends HELLO on it. `timeout` is the timeout of each request
     /// once [`shorten_timeout`](Connection::shorten_timeout) was called.
     ///
@@ -229,9 +240,10 @@ impl Connector {
                 opened.of_primary(of_replica)
             }
             ServerSource::Sentinels(sentinels) => {
-                let primary = sentinels.locate(attempt).await?;
-                let opened = self.at_primary(sentinels, &primary, timeout, attempt).await?;
-                sentinels.set_current(primary)?;
+                let found = sentinels.locate(attempt).await?;
+                let primary = attempt.primary.get_or_init(|| found);
+                let opened = self.at_primary(sentinels, primary, timeout, attempt).await?;
+                sentinels.set_current(primary.clone())?;
                 Ok(opened)
             }
         }

@@ -11,15 +11,19 @@
 //!   retransmits the first packet after ever longer pauses.
 //! - redis-rs does not report the steps of its attempts, so an attempt of redis-rs that timed out
 //!   counts as accepted: without a longer timeout, a server with slow logins would never be reached
-//!   again. At an unreachable server it costs only time: up to 16 s for each attempt.
+//!   again. At an unreachable server it costs only time: up to 16 s for each attempt. An attempt of
+//!   the application's pool counts as not accepted: the pool has a timeout of its own, and so a
+//!   longer timeout here has no effect.
 //! - Name lookups have a timeout of their own. A name server that does not reply costs 5 s before
 //!   the next one is tried (`resolv.conf(5)`), at each lookup of each program.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::connector::Primary;
 
 /// The timeouts of connections and requests, as set by the application.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +59,9 @@ const MAX_LATE_PAUSE: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
     LookUp,
+    /// All steps of an attempt by the application's pool.
+    #[cfg(feature = "deadpool")]
+    Pool,
     Tcp,
     #[cfg(feature = "tls")]
     Tls,
@@ -68,6 +75,8 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LookUp => "the DNS lookup",
+            #[cfg(feature = "deadpool")]
+            Self::Pool => "the attempt of the pool",
             Self::Tcp => "the TCP connection",
             #[cfg(feature = "tls")]
             Self::Tls => "the TLS handshake",
@@ -84,6 +93,8 @@ pub struct ConnectAttempt {
     pub(crate) look_up: Duration,
     /// The timeout of all other steps together.
     pub(crate) limit: Duration,
+    /// The primary that the attempt is for, once the sentinels have named it.
+    pub(crate) primary: OnceLock<Primary>,
     progress: Mutex<Progress>,
 }
 
@@ -113,7 +124,7 @@ impl ConnectAttempt {
     fn new(look_up: Duration, limit: Duration) -> Self {
         let now = Instant::now();
         let progress = Progress { step: Step::LookUp, began: now, limited_since: now };
-        Self { look_up, limit, progress: Mutex::new(progress) }
+        Self { look_up, limit, primary: OnceLock::new(), progress: Mutex::new(progress) }
     }
 
     /// Records that `step` begins now. All earlier steps are then complete.
@@ -332,6 +343,21 @@ mod tests {
         assert_eq!(attempt.why_late(), expected);
         pace.after(&attempt).await;
         assert_eq!(pace.limit, FIRST * GROWTH);
+    }
+
+    #[cfg(feature = "deadpool")]
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_of_a_pool_that_was_late_is_followed_by_another_soon() {
+        let mut pace = Pace::new(TIMEOUTS);
+        let attempt = pace.attempt();
+        attempt.begins(Step::Pool);
+        tokio::time::sleep(attempt.limit).await;
+        let expected = "no connection in time: the attempt of the pool was not complete after 1.0s";
+        assert_eq!(attempt.why_late(), expected);
+        let ended = Instant::now();
+        pace.after(&attempt).await;
+        assert!(ended.elapsed() <= 2 * FIRST_PAUSE);
+        assert_eq!(pace.limit, FIRST);
     }
 
     #[test]

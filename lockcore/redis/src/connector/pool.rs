@@ -70,6 +70,6 @@ pub(super) async fn connection(
     pool: &Pool,
     attempt: &ConnectAttempt,
 ) -> Result<MultiplexedConnection, RedisError> {
-    attempt.begins(Step::RedisRs);
+    attempt.begins(Step::Pool);
     pool.manager().create().await
 }

@@ -220,6 +220,14 @@ impl SentinelClients {
         }
     }
 
+    /// Waits until the sentinels name another primary than `primary`. Completes at once if they have
+    /// done so already.
+    pub(super) async fn failed_over(&self, primary: &Primary) {
+        if self.check(primary).is_ok() {
+            self.another_than(primary).await;
+        }
+    }
+
     /// Returns the primary that the sentinels name, if it differs from the current primary. `None`
     /// otherwise, also if there is no current primary or the sentinels do not reply.
     pub(super) async fn moved(&self) -> Option<Primary> {
@@ -451,6 +459,8 @@ fn with_certificates(tls: &Tls, info: ConnectionInfo) -> Result<ConnectionInfo, 
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn texts(texts: &[&str]) -> Value {
@@ -468,12 +478,28 @@ mod tests {
         assert_eq!(Primary::read(&[texts(&["name", "x"]), texts(&["10.0.0.7", "6380"])]), None);
     }
 
-    #[test]
-    fn the_primary_is_reached_as_its_url_says_but_where_the_sentinels_say() {
+    fn sentinels() -> SentinelClients {
         let second = Duration::from_secs(1);
         let timeouts = Timeouts { connect: second, request: second };
         let settings = Settings::new("locks", ["redis://h:26379"]).primary("redis://u:p@ignored/3");
-        let sentinels = SentinelClients::new(&settings, &Tls::default(), timeouts).expect("valid");
+        SentinelClients::new(&settings, &Tls::default(), timeouts).expect("valid")
+    }
+
+    #[tokio::test]
+    async fn a_failover_that_is_known_already_ends_a_pause_at_once() {
+        let sentinels = sentinels();
+        let [old, new] = [0, 1].map(|epoch| {
+            let primary = Primary { host: format!("h{epoch}"), port: 6380, epoch };
+            sentinels.known().judge(Instant::now(), &[primary.clone()], 1).expect("newer");
+            primary
+        });
+        assert_eq!(sentinels.failed_over(&old).now_or_never(), Some(()));
+        assert_eq!(sentinels.failed_over(&new).now_or_never(), None);
+    }
+
+    #[test]
+    fn the_primary_is_reached_as_its_url_says_but_where_the_sentinels_say() {
+        let sentinels = sentinels();
         let primary = Primary { host: "10.0.0.7".to_owned(), port: 6380, epoch: 0 };
         let info = sentinels.reach(&primary);
         assert_eq!(info.addr(), &ConnectionAddr::Tcp("10.0.0.7".to_owned(), 6380));
