@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::slots::Shard;
+use super::slots::{Shard, Slots};
 use super::{ClusterSettings, Shared};
 use crate::foreign;
 use crate::store::Store as _;
@@ -58,8 +58,12 @@ impl Shared {
     /// Publishes the connection states of the Cluster: each counts as up if it is up at any primary
     /// that serves a slot. The core then reads the lane of each slot again.
     fn publish_links(&self) {
+        self.publish(&self.slots());
+    }
+
+    /// Does the same, with the slots locked by the caller.
+    fn publish(&self, slots: &Slots) {
         let links = |of: fn(&Shard) -> &watch::Receiver<Link>| {
-            let slots = self.slots();
             let mut links = slots.serving().map(|shard| of(shard).borrow().clone());
             let first = links.next().unwrap_or_else(|| Link::down("no primary serves any slot"));
             // Up while any primary is up: the others only fail their own requests.
@@ -77,9 +81,10 @@ impl Shared {
     /// Called before the core receives a reply from the new server. The core would take the reply
     /// as a sign that the former server has lived until now.
     pub(super) fn note_server(&self, shard: &Arc<Shard>) {
-        if shard.has_new_server() {
-            self.slots().renew(shard);
-            self.publish_links();
+        let mut slots = self.slots();
+        if slots.renew_if_replaced(shard) {
+            // Under the mutex: a task that finds the lane renewed passes a reply to the core next.
+            self.publish(&slots);
         }
     }
 

@@ -1,6 +1,5 @@
 //! Maps Redis Cluster slots to shards. A *shard* is a node's connections to a primary.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,8 +60,6 @@ pub(super) struct Shard {
     /// which to check the user's rights, so no optional command may be sent.
     pub(super) had_slots: bool,
     cut_off: CutOff,
-    /// The server number that the core was last notified of.
-    server: AtomicU64,
 }
 
 impl Shard {
@@ -79,7 +76,6 @@ impl Shard {
             subscription,
             had_slots: !primary.slots.is_empty(),
             cut_off: CutOff::default(),
-            server: AtomicU64::new(0),
         }
     }
 
@@ -96,12 +92,6 @@ impl Shard {
     pub(super) fn is_still_at(&self, place: &Address) -> bool {
         let is_first_server = || self.commands.borrow().is_up() && self.store.servers() == 0;
         self.address() == *place || is_first_server()
-    }
-
-    /// Returns true if the shard leads to another server than at the last call.
-    pub(super) fn has_new_server(&self) -> bool {
-        let now = self.store.servers();
-        self.server.fetch_max(now, Ordering::AcqRel) < now
     }
 
     /// Returns true if the server responds, as far as the last requests show.
@@ -159,6 +149,8 @@ struct OpenShard {
     /// The number under which the core keeps the requests and timers for this server. It is unique
     /// among the open shards, and changes when another server replaces the shard's server.
     lane: u16,
+    /// The number of the server that the lane is for.
+    server: u64,
     /// When the shard was first seen without slots while its server was no longer a primary; `None`
     /// if the shard is in use.
     retired: Option<Instant>,
@@ -216,17 +208,22 @@ impl Slots {
     /// Adds an open shard, without slots.
     pub(super) fn add(&mut self, shard: &Arc<Shard>) {
         let lane = self.free_lane();
-        self.open.push(OpenShard { shard: Arc::clone(shard), lane, retired: None });
+        let server = shard.store.servers();
+        self.open.push(OpenShard { shard: Arc::clone(shard), lane, server, retired: None });
     }
 
-    /// Gives a shard a new lane, so that the core treats the shard's slots as moved. Called when
-    /// another server has replaced the shard's server at the same address.
-    pub(super) fn renew(&mut self, shard: &Arc<Shard>) {
+    /// Gives a shard a new lane if another server has replaced the shard's server at the same
+    /// address, so that the core treats the shard's slots as moved. Returns true if it has.
+    pub(super) fn renew_if_replaced(&mut self, shard: &Arc<Shard>) -> bool {
         let lane = self.free_lane();
         let mut all = self.open.iter_mut();
-        if let Some(open) = all.find(|open| Arc::ptr_eq(&open.shard, shard)) {
-            open.lane = lane;
+        let Some(open) = all.find(|open| Arc::ptr_eq(&open.shard, shard)) else { return false };
+        let server = shard.store.servers();
+        let is_replaced = open.server < server;
+        if is_replaced {
+            (open.lane, open.server) = (lane, server);
         }
+        is_replaced
     }
 
     fn free_lane(&self) -> u16 {
