@@ -29,6 +29,22 @@ const MAX_PRIMARIES: usize = 1_024;
 /// Reached if each slot is a separate range.
 const MAX_RANGES: usize = SLOTS as usize;
 
+/// A Redis Cluster, as reported by a node.
+#[derive(Debug)]
+pub struct Report {
+    /// The primaries that serve slots, and the online primaries without slots.
+    pub primaries: Vec<Primary>,
+    /// The replies to CLUSTER SLOTS and, if the server has returned it, to CLUSTER SHARDS.
+    replies: Vec<Value>,
+}
+
+impl Report {
+    /// Returns true if the server with this node id is in the Cluster, as primary or replica.
+    pub fn has(&self, id: &str) -> bool {
+        self.replies.iter().any(|reply| names(reply, id))
+    }
+}
+
 /// The host and port of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
@@ -105,9 +121,8 @@ impl Source {
 ///
 /// # Errors
 /// The server is in no Cluster, the Cluster serves no slots, or the server does not reply.
-pub async fn primaries(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>, ClientError> {
-    let command = |name: &str| redis::cmd("CLUSTER").arg(name).to_owned();
-    let slots = source.run(command("SLOTS")).await.map_err(advised)?;
+pub async fn report(source: &Source, asked: Asked<'_>) -> Result<Report, ClientError> {
+    let slots = slots(source).await?;
     let mut primaries = serving(&slots, asked).ok_or_else(|| {
         ClientError::refused(ClientErrorKind::Protocol, "unexpected reply to CLUSTER SLOTS")
     })?;
@@ -115,41 +130,55 @@ pub async fn primaries(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>
         let detail = "the Cluster serves no slots yet";
         return Err(ClientError::refused(ClientErrorKind::Unavailable, detail));
     }
-    match source.run(command("SHARDS")).await {
-        Ok(shards) => {
-            for primary in idle(&shards, asked).unwrap_or_default() {
-                if primaries.iter().all(|serving| serving.id != primary.id) {
-                    primaries.push(primary);
-                }
-            }
+    let shards = shards(source).await?;
+    for primary in shards.iter().filter_map(|shards| idle(shards, asked)).flatten() {
+        if primaries.iter().all(|serving| serving.id != primary.id) {
+            primaries.push(primary);
         }
-        Err(error) if is_optional(&error) => {}
-        Err(error) => return Err(error),
     }
-    Ok(primaries)
+    Ok(Report { primaries, replies: [slots].into_iter().chain(shards).collect() })
 }
 
-/// Checks that the server is in the Cluster that has the primary with this node id. Each server in
-/// the Cluster passes, because it refuses the commands for slots that it does not serve.
+async fn slots(source: &Source) -> Result<Value, ClientError> {
+    source.run(redis::cmd("CLUSTER").arg("SLOTS").to_owned()).await.map_err(advised)
+}
+
+/// Returns the reply to CLUSTER SHARDS. `None` if the server is older than 7.0 and lacks the
+/// command, or the Redis user lacks the right. Then a primary is found only once it has slots.
+async fn shards(source: &Source) -> Result<Option<Value>, ClientError> {
+    let is_optional = |kind| matches!(kind, ClientErrorKind::Unsupported | ClientErrorKind::Denied);
+    match source.run(redis::cmd("CLUSTER").arg("SHARDS").to_owned()).await {
+        Err(error) if is_optional(error.kind) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// Checks that the server is in the Cluster that has the server with this node id, as primary or
+/// replica. Each server in the Cluster passes, because it refuses the commands for slots that it
+/// does not serve.
 ///
 /// # Errors
 /// The server is in another Cluster, or does not return the topology.
 pub(crate) async fn check_member(connection: &Connection, id: &str) -> Result<(), ClientError> {
-    // The addresses in the reply are not used.
-    let asked = Asked { host: "", is_tls: false };
-    let primaries = primaries(&Source::Own(connection.clone()), asked).await?;
-    if primaries.iter().any(|primary| primary.id == id) {
+    let source = Source::Own(connection.clone());
+    // CLUSTER SLOTS lacks the primaries without slots, and the replicas that are not in step yet.
+    if names(&slots(&source).await?, id) || shards(&source).await?.is_some_and(|it| names(&it, id))
+    {
         return Ok(());
     }
-    let detail = format!("the server is in another Redis Cluster, without the primary {id}");
+    let detail = format!("the server is in another Redis Cluster, without the server {id}");
     Err(ClientError::refused(ClientErrorKind::Unavailable, detail))
 }
 
-/// Returns true if this error of CLUSTER SHARDS can be ignored, because the server is older than
-/// 7.0 and lacks the command, or the Redis user lacks the right. Then a primary is found only once
-/// it has slots.
-fn is_optional(error: &ClientError) -> bool {
-    matches!(error.kind, ClientErrorKind::Unsupported | ClientErrorKind::Denied)
+/// Returns true if the reply contains this node id anywhere. Node ids are random and long enough to
+/// be unique among all Clusters, so the form of the reply does not matter.
+fn names(reply: &Value, id: &str) -> bool {
+    match reply {
+        Value::BulkString(text) => text == id.as_bytes(),
+        Value::Array(values) => values.iter().any(|value| names(value, id)),
+        Value::Map(fields) => fields.iter().any(|(_, value)| names(value, id)),
+        _ => false,
+    }
 }
 
 fn advised(error: ClientError) -> ClientError {
@@ -331,6 +360,20 @@ mod tests {
         assert_eq!(found, [("one", "a:7".into(), 16_383), ("two", "asked:7".into(), 1)]);
         let tls = serving(&answer, Asked { is_tls: true, ..ASKED }).unwrap();
         assert_eq!((tls[0].place.host.as_str(), tls[0].redirects.host.as_str()), ("n", "a"));
+    }
+
+    #[test]
+    fn a_server_is_in_a_cluster_whatever_its_role_is() {
+        let slots = array([entry(0, 16_383, bulk("a"), "one")]);
+        let shards = Value::Array(vec![Value::Map(vec![(
+            bulk("nodes"),
+            array([node("demoted", "b", ("replica", "loading"))]),
+        )])]);
+        let report = Report { primaries: Vec::new(), replies: vec![slots, shards] };
+        for id in ["one", "replica", "demoted"] {
+            assert!(report.has(id), "{id}");
+        }
+        assert!(!report.has("two") && !report.has("on"));
     }
 
     #[test]

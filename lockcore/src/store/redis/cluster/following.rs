@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use client::topology::{self, Address, Primary, Source};
+use client::topology::{self, Address, Primary, Report, Source};
 use client::{ConnectAttempt, Connector, Pace, Timeouts};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -185,7 +185,7 @@ impl Shared {
             let query = |seed: &ConnectionInfo| self.query_at(seed.clone(), ConnectAttempt::first);
             queries.extend(seeds.next().map(query));
             match tokio::time::timeout(ANOTHER, queries.next()).await {
-                Ok(Some(Ok(primaries))) => return Ok(primaries),
+                Ok(Some(Ok(report))) => return Ok(report.primaries),
                 Ok(Some(Err(error))) => refused = refused.or(Some(error)),
                 Ok(None) => return Err(refused.expect("there is a seed")),
                 Err(_) => {}
@@ -194,22 +194,20 @@ impl Shared {
     }
 
     /// Queries the servers given by the user for the primaries, one after the other, and then the
-    /// servers at the addresses in `known`. Returns the first answer with a known primary. Without
-    /// such an answer, returns the first one from a server given by the user, because the Cluster
-    /// may have been set up anew; or the first error.
+    /// servers at the addresses in `known`. Returns the first answer that names a known server.
+    /// Without such an answer, returns the first one from a server given by the user, because the
+    /// Cluster may have been set up anew; or the first error.
     async fn query_addresses(&self, known: &[Arc<Shard>]) -> Result<Vec<Primary>, LockError> {
-        // By now, another Cluster may have some address.
-        let is_ours = |primaries: &[Primary]| {
-            let is_known = |primary: &Primary| known.iter().any(|shard| shard.id == primary.id);
-            known.is_empty() || primaries.iter().any(is_known)
-        };
+        // By now, another Cluster may have some address. In ours, a known primary may be a replica.
+        let is_ours =
+            |report: &Report| known.is_empty() || known.iter().any(|shard| report.has(&shard.id));
         let places = known.iter().map(|shard| self.reach(shard.address()));
         let (mut of_seed, mut refused) = (None, None);
         for (number, info) in self.seeds.iter().cloned().chain(places).enumerate() {
             match self.query_at(info, ConnectAttempt::brief).await {
-                Ok(primaries) if is_ours(&primaries) => return Ok(primaries),
-                Ok(primaries) if number < self.seeds.len() => {
-                    of_seed = of_seed.or(Some(primaries));
+                Ok(report) if is_ours(&report) => return Ok(report.primaries),
+                Ok(report) if number < self.seeds.len() => {
+                    of_seed = of_seed.or(Some(report.primaries));
                 }
                 Ok(_) => {}
                 Err(error) => refused = refused.or(Some(error)),
@@ -223,7 +221,7 @@ impl Shared {
         &self,
         info: ConnectionInfo,
         attempt: fn(Timeouts) -> ConnectAttempt,
-    ) -> Result<Vec<Primary>, LockError> {
+    ) -> Result<Report, LockError> {
         let address = info.addr().clone();
         let connector = self.connector(info)?;
         let attempt = attempt(connector.timeouts());
@@ -234,8 +232,8 @@ impl Shared {
             _ => return Err(super::not_by_tcp()),
         };
         let asked = topology::Asked { host, is_tls };
-        let primaries = topology::primaries(&Source::Own(connection), asked).await;
-        primaries.map_err(|error| LockError::from(error).at(&address))
+        let report = topology::report(&Source::Own(connection), asked).await;
+        report.map_err(|error| LockError::from(error).at(&address))
     }
 
     /// Queries the Cluster for its primaries. The open connections are tried first, beginning with
@@ -254,8 +252,8 @@ impl Shared {
         for shard in up {
             let asked = topology::Asked { host: &shard.place.host, is_tls };
             let source = Source::Link(shard.store.server.link.clone());
-            match tokio::time::timeout(ANOTHER, topology::primaries(&source, asked)).await {
-                Ok(Ok(primaries)) => return Ok(primaries),
+            match tokio::time::timeout(ANOTHER, topology::report(&source, asked)).await {
+                Ok(Ok(report)) => return Ok(report.primaries),
                 Ok(Err(error)) => {
                     let reason = &error.detail;
                     foreign::log(
