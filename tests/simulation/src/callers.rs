@@ -14,7 +14,8 @@ use crate::judge::Guard;
 use crate::pairs::Mechanism;
 use crate::process::{Caller, Open, Section, Shared};
 use crate::resource::Form;
-use crate::server::index;
+use crate::routing::Way;
+use crate::server::{index, reported_by};
 use crate::world::{MS, World};
 use laws::Law;
 
@@ -272,30 +273,42 @@ impl World {
         }
         self.print(place, "is answered", &(&store_request, &answer));
         let believed = self.believed(place, &store_request);
+        if let Ok(answer) = &answer {
+            self.notes(place, &store_request, &way, answer);
+        }
+        let failed = self.processes[place.slot].core.counts().failed;
         self.looks(place, |core| match (&answer, replicas) {
             (Ok(answer), Some(0)) => core.unconfirmed(&store_request, Some(answer), &no_replica()),
             (Ok(answer), _) => core.replied(&store_request, answer),
             (Err(error), _) => core.unanswered(&store_request, error),
         });
+        if self.processes[place.slot].core.counts().failed > failed {
+            self.gives_up(&store_request.command);
+        }
         if answer.is_err() {
             self.may_be_overtaken(place.name);
         }
         if let Ok(answer) = &answer {
-            let slot = self.plan.slot(index(&store_request));
-            let process = &mut self.processes[place.slot];
-            if let Some(now_us) = answer.now_us() {
-                process.shards[way.server].seen[slot].note(now_us);
-            }
-            for grant in answer.grants() {
-                process.note_token(way.server, slot, grant.token.get());
-            }
-            if !way.asking {
-                process.note_answer(way.server, slot);
-            }
             self.understood(place, &store_request, answer, believed);
         }
         if let Some(caller) = self.releases.remove(&request) {
             self.rest(place, caller);
+        }
+    }
+
+    /// Records the tokens and the time in a reply, as the store does before the core receives it.
+    fn notes(&mut self, place: Place, request: &StoreRequest, way: &Way, answer: &Answer) {
+        let slot = self.plan.slot(index(request));
+        let process = &mut self.processes[place.slot];
+        let seen = &mut process.shards[way.server].seen[slot];
+        if let Some(now_us) = answer.now_us() {
+            seen.note(now_us);
+        }
+        answer.grants().iter().for_each(|grant| seen.note_token(grant.last_token().get()));
+        let tokens = reported_by(answer).into_iter().map(|(_, token)| token);
+        process.receives(slot, tokens);
+        if !way.asking {
+            process.note_answer(way.server, slot);
         }
     }
 

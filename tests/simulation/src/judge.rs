@@ -279,34 +279,38 @@ impl World {
 
     /// Checks that a leaving member is gone, and is not set aside either.
     fn is_gone(&mut self, lock: usize, command: &Command, now_ms: u64) {
-        let Command::Leave { leaving } = command else { return };
+        let Command::Leave { leaving: all } = command else { return };
+        let has_left: BTreeSet<Who> = leaving(command).collect();
+        self.given_up.retain(|who| !has_left.contains(who));
         let state = &self.home(lock).locks[lock];
         let is_there =
             |member: &&Member| state.knows(member, now_ms) || state.aside().contains(&who(member));
         // A served member has left the batch. A hold reduced since then may have its name.
-        let leaving = leaving.iter().filter(|one| !one.served);
+        let leaving = all.iter().filter(|one| !one.served);
         let mut members = leaving.map(|leaving| &leaving.member);
         if let Some(member) = members.find(is_there).cloned() {
             self.breaks(Law::L3, || format!("{member} leaves lock {lock}, and is there"));
         }
     }
 
+    /// Records the members whose leave a node has given up. The node has reported this, so the
+    /// server may know them. If a later leave arrives, the server has to forget them.
+    pub(crate) fn gives_up(&mut self, command: &Command) {
+        self.given_up.extend(leaving(command));
+    }
+
     fn is_wanted(&mut self, lock: usize, who: Who) {
         let (name, number) = who;
-        let is_given_up = match self.slots[name as usize] {
-            Some(slot) => {
-                let core = &self.processes[slot].core;
-                // A node that could not reach the server for long enough has reported so.
-                core.phase(number).is_none() && core.counts().failed == 0
-            }
+        let has_gone = match self.slots[name as usize] {
+            Some(slot) => self.processes[slot].core.phase(number).is_none(),
             // A hold that outlives its process ends by itself: the server receives no leave for it.
             None => self.ended_well[name as usize] && !self.leaked.contains(&who),
         };
         // Served in a batch, or leaked within a batch without the server being informed.
         let is_done = self.records[lock].returned.get(&who).is_some_and(|it| !it.waits)
             || self.leaked.contains(&who);
-        let is_given_up = is_given_up && (laws::SERVED_MEMBERS_STAY_GONE || !is_done);
-        if is_given_up {
+        let has_gone = has_gone && (laws::SERVED_MEMBERS_STAY_GONE || !is_done);
+        if has_gone && !self.given_up.contains(&who) {
             self.breaks(Law::S5, || format!("{who:?} has gone, and gets lock {lock}"));
         }
     }
@@ -681,6 +685,15 @@ impl World {
             self.breaks(Law::L3, || format!("{member} is told its hold, and leaves it there"));
         }
     }
+}
+
+/// Returns the members that leave the server by this command.
+fn leaving(command: &Command) -> impl Iterator<Item = Who> {
+    let all = match command {
+        Command::Leave { leaving } => leaving.as_slice(),
+        _ => &[],
+    };
+    all.iter().filter(|one| !one.served).map(|one| who(&one.member))
 }
 
 /// Whether the fast path has left an acquire to the script, which then reports the token.

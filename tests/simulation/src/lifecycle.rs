@@ -141,7 +141,9 @@ impl World {
         }
         let longest = if self.dice.one_in(2) { 3_000 } else { 20_000 };
         let patience = self.dice.below(longest * MS);
-        self.processes[place.slot].closing = Some((Closing::Attempts, self.now + patience));
+        let process = &mut self.processes[place.slot];
+        process.failed_before = process.core.counts().failed;
+        process.closing = Some((Closing::Attempts, self.now + patience));
         self.at(self.now, place, What::Closing);
     }
 
@@ -172,8 +174,10 @@ impl World {
     }
 
     fn has_shut_down(&mut self, place: Place) {
-        let counts = self.processes[place.slot].core.counts();
-        if counts.attempts + counts.given_back + counts.failed == 0 {
+        let Process { core, failed_before, .. } = &self.processes[place.slot];
+        let counts = core.counts();
+        // Like `Locks::shutdown`, which reports only what was given up since its beginning.
+        if counts.attempts + counts.given_back + counts.failed == *failed_before {
             self.ended_well[place.name as usize] = true;
             if let Some((lock, who)) = self.remains_of(place.name) {
                 let phase = self.processes[place.slot].core.phase(who.1);

@@ -189,7 +189,7 @@ pub(crate) struct Process {
     /// The servers as seen by the process.
     pub(crate) shards: Vec<Shard>,
     pub(crate) routing: Routing,
-    /// The greatest token received, by hash slot.
+    /// The greatest token received, by hash slot: only for the judge.
     pub(crate) greatest_tokens: Vec<u64>,
     /// The process is stopped until this time.
     pub(crate) stopped_until: u64,
@@ -197,6 +197,8 @@ pub(crate) struct Process {
     /// read first.
     pub(crate) hears_at: u64,
     pub(crate) closing: Option<(Closing, u64)>,
+    /// How many members were given up before the shutdown began.
+    pub(crate) failed_before: usize,
     /// The requests under way, by request number.
     pub(crate) open: BTreeMap<u64, Open>,
     /// The guards released in mid-batch.
@@ -297,6 +299,7 @@ impl Process {
             stopped_until: 0,
             hears_at: 0,
             closing: None,
+            failed_before: 0,
             open: BTreeMap::new(),
             returned: Vec::new(),
             tick_at: None,
@@ -323,10 +326,9 @@ impl Process {
         self.born_us + passed as u64 + 1
     }
 
-    /// Records a token received from this server for a lock in a hash slot.
-    pub(crate) fn note_token(&mut self, server: usize, slot: usize, token: u64) {
-        self.shards[server].seen[slot].note_token(token);
-        self.greatest_tokens[slot] = self.greatest_tokens[slot].max(token);
+    /// Records tokens that the process has received, for the judge.
+    pub(crate) fn receives(&mut self, slot: usize, tokens: impl Iterator<Item = u64>) {
+        self.greatest_tokens[slot] = tokens.fold(self.greatest_tokens[slot], u64::max);
     }
 
     /// Records a server's reply: the tokens and times apply where the hash slot is now.

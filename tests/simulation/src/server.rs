@@ -315,6 +315,17 @@ impl Server {
 
 /// Returns the tokens reported in the reply and the events, with the members receiving them.
 fn reported_tokens(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
+    let mut reported = reported_by(answer);
+    for (node, event) in events {
+        let name: u64 = node.as_str().parse().expect("nodes are numbers");
+        let granted = granted_by(event).into_iter();
+        reported.extend(granted.map(|(number, token)| ((name, number), token)));
+    }
+    reported
+}
+
+/// Returns the tokens reported in the reply, with the members receiving them.
+pub(crate) fn reported_by(answer: &Answer) -> Vec<(Who, u64)> {
     let mut reported = Vec::new();
     for grant in answer.grants() {
         let (name, number) = who(&grant.member);
@@ -324,20 +335,20 @@ fn reported_tokens(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64
             batch.iter().zip(grant.token.get()..).map(|(one, token)| ((name, *one), token)),
         );
     }
-    for (node, event) in events {
-        let name: u64 = node.as_str().parse().expect("nodes are numbers");
-        match event {
-            Event::Granted { token, grants } => {
-                reported.extend(grants.iter().map(|(number, _)| ((name, *number), token.get())));
-            }
-            Event::GrantedBatch { token, numbers, .. } => {
-                let each = numbers.iter().zip(token.get()..);
-                reported.extend(each.map(|(number, token)| ((name, *number), token)));
-            }
-            _ => {}
-        }
-    }
     reported
+}
+
+/// Returns the numbers of the members that a message grants, each with the token.
+pub(crate) fn granted_by(event: &Event) -> Vec<(u64, u64)> {
+    match event {
+        Event::Granted { token, grants } => {
+            grants.iter().map(|(number, _)| (*number, token.get())).collect()
+        }
+        Event::GrantedBatch { token, numbers, .. } => {
+            numbers.iter().copied().zip(token.get()..).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Returns the reply as sent over the wire: short forms omit most of it.

@@ -52,14 +52,19 @@ impl World {
         state.aside().into_iter().filter(|who| !is_done(who)).collect()
     }
 
-    /// Any member of the process known to a server, with the lock.
+    /// Whether no leave follows the member: the hold was leaked, or the node has given up.
+    fn ends_by_itself(&self, who: &Who) -> bool {
+        self.leaked.contains(who) || self.given_up.contains(who)
+    }
+
+    /// Any member of the process known to a server, with the lock, unless it ends by itself.
     pub(crate) fn remains_of(&mut self, name: u64) -> Option<(usize, Who)> {
         self.expire();
         self.stored().find_map(|(lock, state, now_ms)| {
             let held = state.holders(now_ms);
             let aside = self.aside(lock, state);
             let mut own = held.chain(state.queue()).chain(aside).filter(|who| who.0 == name);
-            own.find(|who| !self.leaked.contains(who)).map(|who| (lock, who))
+            own.find(|who| !self.ends_by_itself(who)).map(|who| (lock, who))
         })
     }
 
@@ -71,8 +76,8 @@ impl World {
         self.expire();
         let is_left = |(name, number): &Who| {
             let core = self.slots[*name as usize].map(|slot| &self.processes[slot].core);
-            core.is_some_and(|core| core.phase(*number).is_none() && core.counts().failed == 0)
-                && !self.leaked.contains(&(*name, *number))
+            core.is_some_and(|core| core.phase(*number).is_none())
+                && !self.ends_by_itself(&(*name, *number))
         };
         let left = self.stored().find_map(|(lock, state, now_ms)| {
             let held: Vec<Who> = state.holders(now_ms).collect();

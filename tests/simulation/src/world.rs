@@ -16,7 +16,7 @@ use crate::judge::{Record, Who};
 use crate::pairs::Life;
 use crate::plan::{Outcome, Plan};
 use crate::process::{Process, Shared};
-use crate::server::{Server, servers};
+use crate::server::{Server, granted_by, servers};
 
 pub(crate) const MS: u64 = 1_000;
 /// The longest time from the last fault until everything has come to rest: a minute for a late
@@ -57,6 +57,8 @@ pub(crate) struct World {
     pub(crate) lives: Vec<Option<Life>>,
     /// The members whose holds were leaked, and end by themselves.
     pub(crate) leaked: BTreeSet<Who>,
+    /// The members whose leave was given up, and reported so, because no server acknowledged it.
+    pub(crate) given_up: BTreeSet<Who>,
     /// How many batches were cut short.
     pub(crate) cuts_so_far: u64,
     /// The force-released members whose processes have not been notified yet.
@@ -96,6 +98,7 @@ impl World {
             records: (0..plan.locks).map(|_| Record::default()).collect(),
             lives: (0..plan.locks).map(|_| None).collect(),
             leaked: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             cuts_so_far: 0,
             unnotified: BTreeSet::new(),
             issued: vec![0; plan.slots()],
@@ -214,10 +217,17 @@ impl World {
             }
             What::Heard { slot, event } => {
                 let process = &mut self.processes[place.slot];
+                let server = process.routing.owner(slot);
+                // As in the driver: the store notes the token of a lock that the core can name.
                 if let Some(token) = event.last_token()
                     && process.core.lock_of(&event).is_some()
                 {
-                    process.note_token(process.routing.owner(slot), slot, token.get());
+                    process.shards[server].seen[slot].note_token(token.get());
+                }
+                let granted = granted_by(&event);
+                // A message without a member that is known here says nothing about a lock.
+                if granted.iter().any(|(number, _)| process.core.phase(*number).is_some()) {
+                    process.receives(slot, granted.into_iter().map(|(_, token)| token));
                 }
                 self.hears_of_revoked(place.name, &event);
                 self.looks(place, |core| core.heard(event));
