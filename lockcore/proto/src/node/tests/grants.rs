@@ -131,3 +131,22 @@ fn a_grant_that_was_confirmed_has_the_token_of_what_is_held_now() {
         other => panic!("{other:?}"),
     }
 }
+
+// The store then knows of which lock the token is, and asks for no lower token there.
+#[test]
+fn a_message_of_grants_names_the_lock_of_a_member_known_here() {
+    let mut core = core();
+    let (_, member) = queued(&mut core, at(0), "a");
+    let token = token();
+    let messages = |number: u64| {
+        let numbers = vec![number + 1, number];
+        let grants = numbers.iter().map(|number| (*number, 10_000)).collect();
+        [Event::Granted { token, grants }, Event::GrantedBatch { token, left_ms: 10_000, numbers }]
+    };
+    for message in messages(member.number()) {
+        assert_eq!(core.lock_of(&message).map(LockName::as_str), Some("a"), "{message:?}");
+    }
+    for message in messages(member.number() + 2) {
+        assert_eq!(core.lock_of(&message), None, "{message:?}");
+    }
+}
