@@ -19,6 +19,9 @@ pub(super) struct RecentRelease {
     /// True if a release removed the member. It ends a batch's hold for all members; a leave does
     /// not.
     pub(super) is_for_all: bool,
+    /// True if an acquire of the member may still run on the server, because no leave with a
+    /// tombstone was acknowledged.
+    pub(super) ambiguous: bool,
     pub(super) lock: LockName,
     pub(super) member: Member,
 }

@@ -103,7 +103,8 @@ impl<P: Mirror> Core<P> {
         if let Some(number) = number {
             let lock = lock.clone();
             let (heard, member) = (self.now, member.clone());
-            let release = RecentRelease { number, heard, is_for_all, lock, member };
+            let release =
+                RecentRelease { number, heard, is_for_all, ambiguous: false, lock, member };
             // By the server of that release: another server's replies show nothing about it.
             let is_settled = |first: &RecentRelease| {
                 let lane = self.table.lane(self.table.lane_of(&first.lock));
@@ -178,7 +179,7 @@ impl<P: Mirror> Core<P> {
             return budget;
         }
         for _ in 0..self.part_of_window().min(budget) {
-            let Some(RecentRelease { number, lock, member, .. }) =
+            let Some(RecentRelease { number, lock, member, ambiguous, .. }) =
                 self.table.traffic(lane).again.pop_front()
             else {
                 break;
@@ -187,7 +188,9 @@ impl<P: Mirror> Core<P> {
             // A member that is in the list twice leaves once.
             if !self.table.entries().contains_key(&number) {
                 self.give_back(lock, member);
-                self.table.change(number, |entry| entry.leaves_again = true);
+                self.table.change(number, |entry| {
+                    (entry.leaves_again, entry.ambiguous) = (true, ambiguous);
+                });
             }
         }
         budget

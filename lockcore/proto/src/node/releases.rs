@@ -171,17 +171,19 @@ impl<P: Mirror> Core<P> {
         });
         if is_last == Some(true) {
             self.forget_batch(number);
-            let leaves_again = self.table.change(number, |entry| {
+            let given_up = self.table.change(number, |entry| {
                 entry.state = State::Over;
-                entry.leaves_again
+                (entry.leaves_again, entry.may_run_again())
             });
+            let (leaves_again, ambiguous) = given_up.unwrap_or_default();
             if error.is_transient() && !self.is_closed {
                 let lane = self.table.lane_of(lock);
                 self.table.traffic(lane).gave_up = true;
                 let (lock, member) = (lock.clone(), member.clone());
-                let is_for_all = false;
-                self.leave_later(RecentRelease { number, heard: now, is_for_all, lock, member });
-                if leaves_again == Some(true) {
+                let (heard, is_for_all) = (now, false);
+                let given_up = RecentRelease { number, heard, is_for_all, ambiguous, lock, member };
+                self.leave_later(given_up);
+                if leaves_again {
                     return; // reported before
                 }
             }

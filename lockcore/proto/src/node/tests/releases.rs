@@ -314,3 +314,32 @@ fn a_leaked_hold_of_which_a_copy_may_still_run_ends_with_a_tombstone() {
     assert_eq!(leaves[0].lock.as_str(), "b");
     assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
 }
+
+// Found by the simulation: a copy of the acquire in a buffer was granted after the last leave.
+#[test]
+fn a_given_up_waiter_whose_acquire_may_still_run_leaves_a_tombstone_after_the_outage() {
+    let away = StoreError::ambiguous("away");
+    for is_answered in [false, true] {
+        let mut core = core();
+        let (attempt, request) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
+        let request = request.expect("it is sent");
+        let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
+        match is_answered {
+            true => core.event(at(1)).replied(&request, &Answer::Acquired(queued)),
+            false => core.event(at(1)).unanswered(&request, &away),
+        }
+        core.event(at(1)).linked(Link::down("away"), Link::down("away"));
+        core.event(at(2)).cancel(attempt);
+        let mut now = at(2);
+        while core.counts().given_back > 0 {
+            for request in ticked(&mut core, now) {
+                core.event(now).unanswered(&request, &away);
+            }
+            now = core.next().unwrap_or(now);
+        }
+        core.event(now).linked(Link::Up, Link::Up);
+        let requests = ticked(&mut core, now);
+        let Command::Leave { leaving } = &requests[0].command else { panic!("{requests:?}") };
+        assert_eq!(leaving[0].ambiguous, !is_answered);
+    }
+}
