@@ -289,7 +289,7 @@ impl World {
             self.may_be_overtaken(place.name);
         }
         if let Ok(answer) = &answer {
-            self.understood(place, &store_request, answer, believed);
+            self.understood(place, &store_request, answer, &believed);
         }
         if let Some(caller) = self.releases.remove(&request) {
             self.rest(place, caller);
@@ -312,19 +312,18 @@ impl World {
         }
     }
 
-    /// Returns the id of the guard that a renewal is for, if there is a guard, and whether the
-    /// guard is valid.
-    fn believed(&self, place: Place, request: &StoreRequest) -> Option<(u64, bool)> {
-        let member = match request.command.renews() {
-            [] => return None,
-            [member] => member,
-            _ => unreachable!("a table renews one at a time"),
-        };
-        let own = (place.name, member.number());
+    /// Returns the guards that a renewal is for: each as the index of the renewed member, the
+    /// guard's number, and whether the guard is valid.
+    fn believed(&self, place: Place, request: &StoreRequest) -> Vec<(usize, u64, bool)> {
         let guards = &self.records[index(request)].guards;
-        let guard = guards.iter().find(|guard| (guard.name, guard.hold) == own)?;
         let now = self.processes[place.slot].moment(self.now);
-        Some((guard.number, guard.shared.believes(now)))
+        let members = request.command.renews().iter().enumerate();
+        let guard_of = |(at, member): (usize, &Member)| {
+            let own = (place.name, member.number());
+            let guard = guards.iter().find(|guard| (guard.name, guard.hold) == own)?;
+            Some((at, guard.number, guard.shared.believes(now)))
+        };
+        members.filter_map(guard_of).collect()
     }
 
     /// Checks a reply after the node has processed it.
@@ -333,17 +332,18 @@ impl World {
         place: Place,
         request: &StoreRequest,
         answer: &Answer,
-        believed: Option<(u64, bool)>,
+        believed: &[(usize, u64, bool)],
     ) {
+        let Answer::Renewed(reply) = answer else { return self.is_known(place, request, answer) };
         // An invalid guard has nothing to compare with.
-        let valid = self.believed(place, request).filter(|(_, believes)| *believes);
-        if let (Answer::Renewed(reply), Some((number, _))) = (answer, valid) {
-            if reply.outcome == [Renewed::NotHeld] {
+        let valid = self.believed(place, request).into_iter().filter(|(.., believes)| *believes);
+        for (at, number, _) in valid.collect::<Vec<_>>() {
+            if reply.outcome.get(at) == Some(&Renewed::NotHeld) {
                 self.breaks(Law::L4, || {
                     format!("{:?} finds nothing, and its guard stays valid", request.command)
                 });
             }
-            if believed == Some((number, false)) {
+            if believed.contains(&(at, number, false)) {
                 self.breaks(Law::L4, || {
                     format!("a guard that had ended is valid again by {:?}", request.command)
                 });

@@ -169,6 +169,15 @@ impl Resource {
         }
     }
 
+    /// Whether the lock key stores this member and nothing else.
+    pub(crate) fn stores_only(&self, member: &Member, now_ms: u64) -> bool {
+        let holder = self.0.stored_holder();
+        let is_live = |ends_ms: Option<u64>| ends_ms.is_none_or(|ends_ms| ends_ms > now_ms);
+        holder.is_some_and(|(of, ends_ms)| of == member && is_live(ends_ms))
+            && self.is_unmarked()
+            && self.0.batch().is_empty()
+    }
+
     pub(crate) fn is_held_whole(&self) -> bool {
         self.0.stored_holder().is_some()
     }

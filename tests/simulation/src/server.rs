@@ -32,6 +32,8 @@ pub(crate) struct Server {
     pub(crate) locks: Vec<Resource>,
     /// The token counters by hash slot.
     pub(crate) counters: Counters,
+    /// Whether the server has the command that deletes a key only if it has a given value.
+    can_compare: bool,
     /// How much a single command may do.
     bounds: Bounds,
     /// The clock: until the first time, in world time, it shows the second time, and then it runs.
@@ -61,6 +63,7 @@ impl Server {
         Self {
             locks: Resource::all(plan),
             counters: vec![None; plan.slots()],
+            can_compare: !plan.seed.is_multiple_of(3),
             bounds: bounds(plan),
             clock: (0, START_US + ahead_us),
             rate,
@@ -197,6 +200,9 @@ impl World {
             return self.arrive(place, again(store_request));
         }
         let lock = index(&store_request);
+        if self.deletes_nothing(server, lock, &store_request) {
+            return self.falls_back(place, request, again(store_request));
+        }
         self.shift(lock);
         let refusal = self.turns_away(server, &store_request, sent.asking);
         let refusal = refusal
@@ -242,6 +248,7 @@ impl World {
         let server = &self.servers[sent.server];
         // While the server is frozen the copy is lost: otherwise it would run after the response.
         let is_lost = sent.era != server.era
+            || self.deletes_nothing(sent.server, lock, &store_request)
             || server.frozen_until > self.now
             || server.refuses(self.now, lock, &store_request.command).is_some()
             || self.turns_away(sent.server, &store_request, sent.asking).is_some();
@@ -249,6 +256,29 @@ impl World {
             let answer = self.serve(place.name, lock, &store_request, sent);
             self.print(place, "has run once more", &(&store_request, &answer));
         }
+    }
+
+    /// Whether a release by a plain command, which compares the lock key, changes nothing.
+    fn deletes_nothing(&self, server: usize, lock: usize, request: &StoreRequest) -> bool {
+        let Command::Release { member } = &request.command else { return false };
+        let Server { locks, can_compare, .. } = &self.servers[server];
+        let is_plain =
+            *can_compare && request.way == Way::Fast && member.demand() == Demand::EXCLUSIVE;
+        is_plain && !locks[lock].stores_only(member, self.servers[server].clock_ms(self.now))
+    }
+
+    /// Lets the store send a release that has deleted nothing once more, by the script. Without a
+    /// caller, such a release is over.
+    fn falls_back(&mut self, place: Place, request: u64, what: What) {
+        let What::Arrive { mut store_request, sent, waits, .. } = what else { return };
+        let process = &mut self.processes[place.slot];
+        let is_open = process.name == place.name;
+        let Some(open) = process.open.get_mut(&request).filter(|_| is_open) else { return };
+        store_request.way = Way::FellBack;
+        open.store_request.way = Way::FellBack;
+        let arrival = self.now + self.latency() + self.latency();
+        self.at(arrival, place, What::Arrive { request, store_request, sent, waits });
+        self.times_out(place, request, arrival);
     }
 
     fn wait_for_replica(&mut self, server: usize, lock: usize, late: u64) -> (u64, Option<u32>) {

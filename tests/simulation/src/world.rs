@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use laws::{Broken, Law};
-use proto::node::{Core, Effect, Mirror, Moment, StoreRequest, grouped};
-use proto::{Command, LockName};
+use proto::LockName;
+use proto::node::{Core, Effect, Mirror, Moment, grouped};
 
 use crate::breach::Breach;
 use crate::cluster::Cluster;
@@ -287,27 +287,27 @@ impl World {
         let core = &mut self.processes[place.slot].core;
         let failed = core.counts().failed;
         let value = event(core.event(now));
-        let mut effects = core.drain();
+        let effects = core.drain();
         self.returned(place);
         let core = &mut self.processes[place.slot].core;
         self.outcome.given_up += (core.counts().failed - failed) as u64;
-        // As in the driver: requests first, and acquires for the same lock together. The others are
-        // sent separately, so that each may meet a different fault.
-        let is_acquire = |effect: &mut Effect<Shared>| {
-            matches!(effect, Effect::Send(StoreRequest { command: Command::Acquire { .. }, .. }))
-        };
-        let acquires = effects.extract_if(.., is_acquire).filter_map(|effect| match effect {
-            Effect::Send(request) => Some(request),
-            _ => None,
+        // As in the driver: requests first, and those for the same lock in a command where possible.
+        // Requests for several locks are sent separately, so that each may meet a different fault.
+        let mut requests = Vec::new();
+        let others = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send(request) => {
+                requests.push(request);
+                None
+            }
+            other => Some(other),
         });
-        for request in grouped(acquires.collect(), |_| true, |_| 0).into_iter().flatten() {
+        let others: Vec<_> = others.collect();
+        for request in grouped(requests, |_| false, |_| 0).into_iter().flatten() {
             self.send(place, request);
         }
-        for effect in effects {
+        for effect in others {
             match effect {
-                Effect::Send(request) => {
-                    self.send(place, request);
-                }
+                Effect::Send(_) => {}
                 Effect::Confirm(request) => self.confirm(place, request),
                 Effect::Wake(shared) => self.wake(place, shared.caller()),
                 Effect::Reopen => self.reopen(place),
