@@ -2,6 +2,8 @@
 
 use laws::Law;
 
+use crate::dice::Dice;
+
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -194,6 +196,19 @@ impl Fault {
         (Self::Replace, "replace", TORN),
     ];
 
+    /// Pairs under which fewer laws hold than under each fault. Where slots move, lost data may be
+    /// some keys of a lock without the others; and nobody waits until a replica has a moved key.
+    /// The tokens that a promoted replica lacks rise only by the clock.
+    pub const PAIRS: [([Self; 2], &'static [Law]); 4] = [
+        ([Self::MoveSlot, Self::Wipe], TORN),
+        ([Self::MoveSlot, Self::Promote], TORN),
+        ([Self::Promote, Self::Step], UNCOUNTED),
+        ([Self::Promote, Self::Standstill], UNCOUNTED),
+    ];
+
+    /// The faults by which a server may lose data.
+    const LOSE_DATA: [Self; 4] = [Self::Wipe, Self::FailOver, Self::Promote, Self::Replace];
+
     /// Returns the fault's name.
     pub fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
@@ -244,14 +259,60 @@ impl Faults {
         table.filter(|fault| self.rate(*fault) > 0)
     }
 
-    /// Whether the law holds under all of these faults.
+    /// Whether the law holds under all of these faults together.
     pub fn keep(&self, law: Law) -> bool {
-        self.all().all(|fault| Fault::TABLE[fault as usize].2.contains(&law))
+        let meet = |pair: [Fault; 2]| pair.iter().all(|fault| self.rate(*fault) > 0);
+        let pairs = Fault::PAIRS.iter().filter(|(pair, _)| meet(*pair)).map(|(_, laws)| *laws);
+        let single = self.all().map(|fault| Fault::TABLE[fault as usize].2);
+        single.chain(pairs).all(|laws| laws.contains(&law))
+    }
+
+    /// Draws three to six faults, each at the rate of one of the kinds. Half of the draws are for a
+    /// Cluster, whose slots move.
+    fn drawn(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let mut faults = Self::default();
+        let count = dice.of(3, 6);
+        let is_on_cluster = dice.one_in(2);
+        let mut next = is_on_cluster.then_some(Fault::MoveSlot);
+        while (faults.all().count() as u64) < count {
+            let any = Fault::TABLE[dice.below(Fault::TABLE.len() as u64) as usize].0;
+            let fault = next.take().unwrap_or(any);
+            if !faults.go_with(fault, is_on_cluster) {
+                continue;
+            }
+            let rates = KINDS.iter().map(|(_, kind)| kind.0[fault as usize]);
+            let rates: Vec<u32> = rates.filter(|rate| *rate > 0).collect();
+            faults.0[fault as usize] = rates[dice.below(rates.len() as u64) as usize];
+        }
+        faults
+    }
+
+    /// Whether the table's laws hold if this fault is drawn, too. A server that loses data in two
+    /// ways can bring lost data back. Between the clocks of a Cluster's primaries, all laws allow
+    /// only a few seconds.
+    fn go_with(&self, fault: Fault, is_on_cluster: bool) -> bool {
+        let only_one = !Fault::LOSE_DATA.contains(&fault) || !self.have_any(Fault::LOSE_DATA);
+        let is_here = match is_on_cluster {
+            true => {
+                ![Fault::Step, Fault::Standstill, Fault::TurnBack, Fault::FailOver].contains(&fault)
+            }
+            false => ![Fault::MoveSlot, Fault::Apart, Fault::Replace].contains(&fault),
+        };
+        only_one && is_here
     }
 }
 
-/// The kinds of runs, by name.
-pub const KINDS: [(&str, Faults); 14] = {
+/// Returns the kinds of runs, by name. The last draws its faults from the table by the seed.
+pub fn kinds(seed: u64) -> impl Iterator<Item = (&'static str, Faults)> {
+    KINDS.into_iter().chain([(DRAWN, Faults::drawn(seed))])
+}
+
+/// The kind that draws its faults.
+pub const DRAWN: &str = "drawn";
+
+/// The kinds of runs with fixed faults, by name.
+const KINDS: [(&str, Faults); 14] = {
     use Fault::*;
     [
         ("calm", Faults::of([(Reenter, 20)])),

@@ -42,7 +42,7 @@ mod settle;
 mod world;
 
 pub use breach::Breach;
-pub use fault::{Fault, Faults, KINDS};
+pub use fault::{DRAWN, Fault, Faults, kinds};
 pub use laws::Law;
 pub use pairs::{Mechanism, Pairs};
 pub use plan::{Outcome, Plan, Size};

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lock_simulate::{Law, Outcome, Pairs, Plan, Size, reduce, run, trace};
+use lock_simulate::{Fault, Law, Outcome, Pairs, Plan, Size, reduce, run, trace};
 
 use options::Options;
 
@@ -128,11 +128,11 @@ impl Progress {
 }
 
 /// Returns the smallest run found to break the same law.
-fn smaller(kind: &str, plan: Plan, law: Law, seconds: u64) -> String {
+fn smaller((kind, draw): (&str, u64), plan: Plan, law: Law, seconds: u64) -> String {
     let breach = |plan| run(plan).err().filter(|breach| breach.broken.law == law);
     let plan = reduce(plan, Duration::from_secs(seconds), |plan| Some(breach(plan)?.size));
     match breach(plan) {
-        Some(breach) => format!("{breach}\nsmaller: {}", options::command(kind, &plan)),
+        Some(breach) => format!("{breach}\nsmaller: {}", options::command(kind, draw, &plan)),
         None => "it does not break the law once more".into(),
     }
 }
@@ -150,9 +150,12 @@ fn work(options: &Options, progress: &Mutex<Progress>) {
             match outcome {
                 Ok(outcome) => lock().total.add(&outcome),
                 Err(breach) => {
-                    let again = options::command(kind, &plan);
-                    eprintln!("{kind}, seed {seed}: {breach}\nagain: {again}");
-                    let small = smaller(kind, plan, breach.broken.law, options.reduce);
+                    let draw = options.draws(seed);
+                    let again = options::command(kind, draw, &plan);
+                    let faults: Vec<_> = plan.faults.all().map(Fault::name).collect();
+                    let faults = faults.join(", ");
+                    eprintln!("{kind}, seed {seed}: {breach}\nfaults: {faults}\nagain: {again}");
+                    let small = smaller((kind, draw), plan, breach.broken.law, options.reduce);
                     lock().broken.get_or_insert(small);
                     return;
                 }

@@ -1,6 +1,6 @@
 //! The command line of `lock-simulate`.
 
-use lock_simulate::{Fault, Faults, KINDS, Plan};
+use lock_simulate::{DRAWN, Fault, Faults, Plan, kinds};
 
 /// The help text.
 const HELP: &str = "\
@@ -24,6 +24,7 @@ One run, instead of what the seed says:
                   processes, callers of each, locks of all, servers that they are parted over
   --operations N  at most so many attempts
   --without FAULT leave out a kind of fault
+  --draw N        the seed that draws the faults of 'drawn' (default: that of the run)
   --first N, --last N
                   of all faults let only these happen, counted from 1
 
@@ -48,6 +49,7 @@ pub(crate) struct Options {
     operations: Option<u64>,
     first: Option<u64>,
     last: Option<u64>,
+    draw: Option<u64>,
     without: Vec<Fault>,
 }
 
@@ -55,10 +57,11 @@ pub(crate) struct Options {
 pub(crate) fn help() -> String {
     let mut help = String::from(HELP);
     help.push_str("Kinds (default: all), with their faults:\n");
-    for (kind, faults) in KINDS {
+    for (kind, faults) in kinds(0).filter(|(kind, _)| *kind != DRAWN) {
         let names: Vec<_> = faults.all().map(Fault::name).collect();
         help.push_str(&format!("  {kind:<15} {}\n", names.join(", ")));
     }
+    help.push_str(&format!("  {DRAWN:<15} three to six of all these, drawn by the seed\n"));
     help
 }
 
@@ -82,10 +85,11 @@ impl Options {
             operations: None,
             first: None,
             last: None,
+            draw: None,
             without: Vec::new(),
         };
         while let Some(argument) = arguments.next() {
-            if KINDS.iter().any(|(name, _)| *name == argument) {
+            if kinds(0).any(|(name, _)| name == argument) {
                 options.kinds.push(argument);
                 continue;
             }
@@ -109,6 +113,7 @@ impl Options {
                 "--operations" => options.operations = Some(number.map_err(bad)?),
                 "--first" => options.first = Some(number.map_err(bad)?),
                 "--last" => options.last = Some(number.map_err(bad)?),
+                "--draw" => options.draw = Some(number.map_err(bad)?),
                 "--reduce" => options.reduce = number.map_err(bad)?,
                 "--trace" => options.trace = Some(value),
                 "--without" => match Fault::named(&value) {
@@ -126,10 +131,14 @@ impl Options {
         }
     }
 
+    /// Returns the seed that draws the faults of a run with this seed.
+    pub(crate) fn draws(&self, seed: u64) -> u64 {
+        self.draw.unwrap_or(seed)
+    }
+
     /// Returns a seed's runs, with their kinds.
     pub(crate) fn plans(&self, seed: u64) -> impl Iterator<Item = (&'static str, Plan)> {
-        let kinds = KINDS
-            .into_iter()
+        let kinds = kinds(self.draws(seed))
             .filter(|(kind, _)| self.kinds.is_empty() || self.kinds.iter().any(|of| of == kind));
         kinds.map(move |(kind, faults)| {
             let faults =
@@ -150,8 +159,8 @@ impl Options {
     }
 }
 
-/// Returns the command line for a single run.
-pub(crate) fn command(kind: &str, plan: &Plan) -> String {
+/// Returns the command line for a single run, whose faults were drawn by the seed `draw`.
+pub(crate) fn command(kind: &str, draw: u64, plan: &Plan) -> String {
     let usual = Plan::of(plan.seed, plan.events, plan.faults);
     let mut command =
         format!("lock-simulate {kind} --seed {} --runs 1 --events {}", plan.seed, plan.events);
@@ -168,7 +177,10 @@ pub(crate) fn command(kind: &str, plan: &Plan) -> String {
             command.push_str(&format!(" --{name} {value}"));
         }
     }
-    let all = KINDS.iter().find(|(name, _)| *name == kind).map(|(_, faults)| *faults);
+    if kind == DRAWN && draw != plan.seed {
+        command.push_str(&format!(" --draw {draw}"));
+    }
+    let all = kinds(draw).find(|(name, _)| *name == kind).map(|(_, faults)| faults);
     for fault in all.unwrap_or_default().all() {
         if plan.faults.rate(fault) == 0 {
             command.push_str(&format!(" --without {}", fault.name()));

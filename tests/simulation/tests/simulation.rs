@@ -1,22 +1,24 @@
 //! Runs of the simulation, as many as fit into each run of the tests.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use lock_simulate::{Fault, KINDS, Law, Mechanism, Outcome, Plan, Size, reduce, run};
+use lock_simulate::{DRAWN, Fault, Law, Mechanism, Outcome, Plan, Size, kinds, reduce, run};
 
 #[test]
 fn no_kind_of_fault_breaks_a_law() {
     let mut total = Outcome::default();
-    for (kind, faults) in KINDS {
-        let (mut holds, mut parts) = (0, 0);
-        for seed in 1..12 {
+    let mut of_kinds = BTreeMap::<_, Outcome>::new();
+    for seed in 1..12 {
+        for (kind, faults) in kinds(seed) {
             let outcome = run(Plan::of(seed, 40_000, faults));
             let outcome = outcome.unwrap_or_else(|broken| panic!("{kind} {seed}: {broken}"));
             assert!(outcome.holds > 100, "{kind} {seed}: {outcome:?}");
-            holds += outcome.holds;
-            parts += outcome.parts;
+            of_kinds.entry(kind).or_default().add(&outcome);
             total.add(&outcome);
         }
+    }
+    for (kind, Outcome { holds, parts, .. }) in of_kinds {
         assert!(holds > 5_000, "{kind}: {holds}");
         assert!(parts > 2_000, "{kind}: {parts}");
     }
@@ -57,8 +59,19 @@ fn the_documented_table_of_pairs_has_each_mechanism() {
 }
 
 #[test]
+fn the_seeds_draw_each_fault_and_promotions_on_a_cluster_too() {
+    let drawn = (0..500).filter_map(|seed| Some(kinds(seed).find(|(kind, _)| *kind == DRAWN)?.1));
+    let drawn: Vec<Vec<Fault>> = drawn.map(|faults| faults.all().collect()).collect();
+    assert!(drawn.iter().all(|faults| (3..=6).contains(&faults.len())));
+    let names: BTreeSet<_> = drawn.iter().flatten().map(|fault| fault.name()).collect();
+    assert_eq!(names.len(), Fault::TABLE.len());
+    let both = [Fault::Promote, Fault::MoveSlot];
+    assert!(drawn.iter().any(|faults| both.iter().all(|fault| faults.contains(fault))));
+}
+
+#[test]
 fn a_seed_replays_a_run() {
-    for (kind, faults) in KINDS {
+    for (kind, faults) in kinds(7) {
         let again = |seed| run(Plan::of(seed, 40_000, faults));
         assert_eq!(again(7), again(7), "{kind}");
         assert_ne!(again(7), again(15), "{kind}");
@@ -74,7 +87,7 @@ fn breaks(plan: Plan) -> Option<Size> {
 
 #[test]
 fn what_is_left_of_a_plan_still_breaks_the_law_and_has_nothing_needless() {
-    let (_, rates) = KINDS.into_iter().find(|(kind, _)| *kind == "rates").expect("it is one");
+    let (_, rates) = kinds(0).find(|(kind, _)| *kind == "rates").expect("it is one");
     let plan = Plan { nodes: 12, ..Plan::of(3, 20_000, rates) };
     let reduced = reduce(plan, Duration::from_secs(60), breaks);
     assert!(breaks(reduced).is_some());
