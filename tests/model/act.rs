@@ -155,7 +155,11 @@ impl Locking {
     }
 
     pub(crate) fn pass(&self, state: &mut State, ms: u32) {
+        let batch = state.server.batch(self);
         state.now += ms;
+        if state.server.books(self, at_ms(state.now)).live().next().is_none() {
+            state.record.lapsed |= together(batch);
+        }
         Arc::make_mut(&mut state.server).expire(at_ms(state.now));
         // Waiters silent for too long may have lost their positions, or still have them.
         let now = state.now;

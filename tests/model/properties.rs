@@ -165,12 +165,15 @@ fn is_accounted_for(model: &Locking, state: &State, member: u8) -> bool {
 
 /// Whether the server has no finished member once everything has arrived.
 fn clean(model: &Locking, state: &State) -> bool {
-    let may_lapse = model.scope.batch_limit > 1 && model.scope.budget.passes > 0;
-    if !state.network.is_empty() || may_lapse && !laws::SERVED_MEMBERS_STAY_GONE {
+    if !state.network.is_empty() {
         return true;
     }
     let books = state.server.books(model, at_ms(state.now));
-    let is_known = |member: u8| is_accounted_for(model, state, member);
+    // The server sets aside a lapsed batch, with the members that were served.
+    let may_be_back = state.record.lapsed & !state.record.ended;
+    let may_be_back = if laws::SERVED_MEMBERS_STAY_GONE { 0 } else { may_be_back };
+    let is_known =
+        |member: u8| is_accounted_for(model, state, member) || may_be_back & (1 << member) != 0;
     // A batch's hold has the first member's name, and that member may have left.
     let batch = state.server.batch(model);
     let mut holds = books.live().map(|held| held.member);

@@ -175,6 +175,8 @@ pub(crate) struct Record {
     pub(crate) downgraded: Bits,
     /// Leaked holds.
     pub(crate) leaked: Bits,
+    /// The members of batches whose lease has ended before their node ended the batch.
+    pub(crate) lapsed: Bits,
     /// The greatest token so far.
     pub(crate) token: u64,
     /// A bit for each law broken by the last step.
