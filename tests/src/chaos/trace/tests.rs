@@ -74,6 +74,7 @@ impl Scene {
                 .replace("ASIDE-A", &aside("A"))
                 .replace("ASIDE-B", &aside("B"))
                 .replace("LEASE", &((self.now / 1_000) + 1_000).to_string())
+                .replace("KEPT", &(START / 1_000 + 1_020).to_string())
                 .replace("LATER", &((self.now / 1_000) + 90_000).to_string());
             // Messages contain spaces.
             let words = text.split_whitespace().map(|word| word.replace('_', " "));
@@ -188,7 +189,7 @@ fn a_renewal_moves_the_end_of_the_hold_it_is_of() {
     let trace = calm().takes(ANN).run("extend", ANN, "PEXPIRE LOCK 1000").finds(&[]);
     assert_eq!(trace.grants[0].ends, START as i64 + 30_000 + 1_000_000 + 2_000);
     // With a flag the lock key outlives the lease.
-    let marked = || calm().takes(ANN).run("lock", BEN, &format!("PSETEX LOCK 60980 +{ANN}"));
+    let marked = || calm().takes(ANN).run("lock", BEN, &format!("PSETEX LOCK 60990 +{ANN}"));
     let trace = marked().run("extend", ANN, "PEXPIRE LOCK 61000").finds(&[]);
     assert_eq!(trace.grants[0].ends, START as i64 + 40_000 + 1_000_000 + 2_000);
     marked().run("extend", ANN, "PEXPIRE LOCK 61001").finds(&[What::Law(Law::T2)]);
@@ -196,9 +197,40 @@ fn a_renewal_moves_the_end_of_the_hold_it_is_of() {
 }
 
 #[test]
-fn a_mark_that_gives_the_holder_more_time_is_found() {
-    let scene = calm().takes(ANN).wait(500);
-    scene.run("lock", BEN, &format!("PSETEX LOCK 61000 +{ANN}")).finds(&[What::Law(Law::T2)]);
+fn a_mark_that_changes_the_holder_s_time_is_found() {
+    // Half a second of the lease has passed.
+    for (ms, found) in
+        [(61_000, &[What::Law(Law::S4)][..]), (60_490, &[]), (60_300, &[What::Law(Law::S4)])]
+    {
+        let scene = calm().takes(ANN).wait(500);
+        scene.run("lock", BEN, &format!("PSETEX LOCK {ms} +{ANN}")).finds(found);
+    }
+}
+
+#[test]
+fn a_lease_that_another_s_command_changes_is_found() {
+    let shared = || calm().joins(REN, 1, 1).joins(RON, 2, 1).wait(100);
+    let ends = |ms: u64, member: &str| format!("ZADD HELD {} {member}", START / 1_000 + ms);
+    // They end 1 020 and 1 030 ms after the start.
+    shared().run("touch", REN, &ends(1_030, RON)).finds(&[]);
+    for ms in [900, 1_100] {
+        shared().run("renew", REN, &ends(ms, REN)).finds(&[]);
+        shared().run("renew", REN, &ends(ms, RON)).finds(&[What::Law(Law::S4)]);
+    }
+    let extends = |member| calm().takes(ANN).wait(500).run("extend", member, "PEXPIRE LOCK 1000");
+    extends(ANN).finds(&[]);
+    extends(BEN).finds(&[What::Law(Law::S4)]);
+}
+
+#[test]
+fn a_downgrade_that_changes_the_lease_is_found() {
+    let reduce = |ends: &str| {
+        let lock_key = format!("SET LOCK *1:{} PXAT LATER", token(2));
+        let commands = format!("INCR lock:tokens; ZADD HELD {ends} {CAT}; ZADD WEIGHTS 1 {CAT}");
+        calm().takes(CAT).wait(500).run("reduce", CAT, &format!("{commands}; {lock_key}"))
+    };
+    reduce("KEPT").finds(&[]);
+    reduce("LEASE").finds(&[What::Law(Law::S4)]);
 }
 
 #[test]
@@ -428,7 +460,7 @@ fn a_lock_that_is_reduced_has_a_new_token_and_a_weight_that_does_not_rise() {
     let reduce = |number: u64| {
         let count = if number > 2 { "INCR lock:tokens;" } else { "" };
         format!(
-            "{count} ZADD HELD LEASE {CAT}; ZADD WEIGHTS 1 {CAT}; ZADD HELD LEASE {REN};
+            "{count} ZADD HELD KEPT {CAT}; ZADD WEIGHTS 1 {CAT}; ZADD HELD LEASE {REN};
              ZREM QUEUE {REN}; SET LOCK *2:{} PXAT LATER",
             token(number)
         )
@@ -438,7 +470,7 @@ fn a_lock_that_is_reduced_has_a_new_token_and_a_weight_that_does_not_rise() {
     assert_eq!(trace.grants[0].reduced, Some(token(3)));
     scene().run("reduce", CAT, &reduce(1)).finds(&[What::Law(Law::S3)]);
     let alone = format!(
-        "INCR lock:tokens; ZADD HELD LEASE {CAT}; ZADD WEIGHTS 1 {CAT}; SET LOCK *1:{} PXAT LATER",
+        "INCR lock:tokens; ZADD HELD KEPT {CAT}; ZADD WEIGHTS 1 {CAT}; SET LOCK *1:{} PXAT LATER",
         token(3)
     );
     scene().run("reduce", CAT, &alone).finds(&[What::Law(Law::F5)]);
@@ -519,7 +551,7 @@ fn a_release_without_a_script_ends_the_hold_of_its_member_where_nobody_waits() {
         };
         deletes(calm().tries(ANN), ANN).tries(BEN).grants(&[(1, ANN), (2, BEN)]);
         deletes(calm().tries(ANN), BEN).tries(CAT).grants(&[(1, ANN)]);
-        let marked = calm().tries(ANN).run("lock", BEN, &format!("PSETEX LOCK 60900 +{ANN}"));
+        let marked = calm().tries(ANN).run("lock", BEN, &format!("PSETEX LOCK 60990 +{ANN}"));
         deletes(marked, ANN).tries(CAT).grants(&[(1, ANN)]);
         deletes(calm().joins(REN, 1, 1), REN).joins(RON, 2, 1).finds(&[]);
     }

@@ -15,18 +15,19 @@ pub(super) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     pub(super) fn new(lock: &'a Lock, step: &'a Step<'a>) -> Self {
-        let held = |hold: &'a Hold, weight: u64| Held {
+        let held = |hold: &'a Hold, weight: u64, ends_ms: u64| Held {
             member: hold.member.as_str(),
             weight,
             limit: hold.demand.limit(),
-            ends_ms: None,
+            ends_ms: Some(ends_ms),
             is_live: hold.is_new() || hold.is_live(step.by),
         };
         let weight = |hold: &Hold| lock.done.reduced.get(&hold.member).copied();
         let kept = lock.holds.iter().filter(|hold| !hold.is_new());
         let before = kept.chain(&lock.done.over);
-        let before = before.map(|hold| held(hold, weight(hold).unwrap_or(hold.weight)));
-        let after = lock.holds.iter().map(|hold| held(hold, hold.weight));
+        let before =
+            before.map(|hold| held(hold, weight(hold).unwrap_or(hold.weight), hold.ended_ms()));
+        let after = lock.holds.iter().map(|hold| held(hold, hold.weight, hold.ends_ms()));
         Self { lock, step, before: before.collect(), after: after.collect() }
     }
 
