@@ -11,6 +11,7 @@ facts! {
     queue: [
         parts_whose_lock_key_was_lost_are_counted_again,
         a_sum_that_was_lost_is_computed_again,
+        a_lost_sum_of_more_parts_than_a_script_reads_at_once_counts_each_once,
         without_a_lock_key_a_lock_is_free_and_the_parts_beside_it_are_dropped,
         with_the_holds_lost_nothing_is_in_use,
         a_waiter_whose_patience_was_lost_is_dropped_at_the_head_unless_it_is_touched_before,
@@ -46,6 +47,20 @@ async fn a_sum_that_was_lost_is_computed_again(mut bench: Bench) {
         .await;
     b.queue_for(permits(1, 3), 30_000).await;
     assert_eq!(bench.shared().await, (3, token));
+}
+
+// A script reads the weights of 1 000 parts at once.
+async fn a_lost_sum_of_more_parts_than_a_script_reads_at_once_counts_each_once(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    for _ in 0..5 {
+        let reads: Vec<_> = (0..200).map(|_| a.member_for(Demand::READ, 60_000)).collect();
+        a.wait_all(&reads.iter().collect::<Vec<_>>()).await;
+    }
+    for held in [1_001, 1_002, 1_003] {
+        bench.change(|state, _| state.of_queue().lock_key = None).await;
+        b.hold_for(Demand::READ, 60_000).await;
+        assert_eq!(bench.shared().await.0, held);
+    }
 }
 
 async fn without_a_lock_key_a_lock_is_free_and_the_parts_beside_it_are_dropped(mut bench: Bench) {
