@@ -55,6 +55,24 @@ async fn is_used_again(front: &Front, servers: impl Into<Servers>) {
     release(held(&locks, "k", LONG).await).await;
 }
 
+// Until it is set up, a new connection waits for replies as long as for the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_on_a_connection_that_took_long_has_no_more_time_than_any_other() {
+    let setup = setup().await;
+    let front = Front::start(setup.server.address()).await;
+    let builder = Locks::builder().request_timeout(Duration::from_secs(1));
+    let locks = builder.connect(front.url_with_login()).await.expect("the server accepts us");
+    // The first attempt has a second, and the next has four.
+    front.costs(Duration::from_millis(1_200));
+    front.cut();
+    eventually("the cut is noticed", LONG, async || front.in_line() > 0).await;
+    connected(&locks).await;
+    setup.server.freeze();
+    let error = soon("an answer", locks.ping()).await.expect_err("the server is silent");
+    setup.server.thaw();
+    assert!(!error.to_string().contains("is the runtime"), "the caller gave up first: {error}");
+}
+
 #[tokio::test]
 async fn a_server_that_needs_longer_than_the_user_allows_is_refused_with_the_step() {
     let setup = setup().await;
