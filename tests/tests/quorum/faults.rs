@@ -37,6 +37,11 @@ async fn with_a_primary_to_spare_clocks_that_jump_make_no_second_guard_valid() {
 // So the run with a primary to spare would find a second guard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_primary_to_spare_clocks_that_jump_make_a_second_guard_valid() {
-    let outcome = run(&CLOCKS, 0).await;
-    assert!(outcome.doubled > 0, "{outcome:?}");
+    // Whether a jump meets a holder in time is a matter of chance: mostly in the first run.
+    for _ in 0..5 {
+        if run(&CLOCKS, 0).await.doubled > 0 {
+            return;
+        }
+    }
+    panic!("no run found a second guard");
 }
