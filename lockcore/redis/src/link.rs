@@ -618,8 +618,8 @@ async fn replace_on_failover(shared: &SharedLink) {
 
 /// Replaces a broken connection: tries to connect until an attempt succeeds, reports the server to
 /// the listener, and makes the new connection current. `pace` has the timeouts and pauses of the
-/// attempts. It starts over if the broken connection was open for longer than [`LASTED`], and if the
-/// sentinels name another primary.
+/// attempts. It starts over if the broken connection was open for longer than [`LASTED`], and if
+/// the sentinels name another primary.
 async fn replace(shared: &SharedLink, pace: &mut Pace) {
     let broke = Instant::now();
     let (old, opened) = {

@@ -291,8 +291,9 @@ impl World {
         self.returned(place);
         let core = &mut self.processes[place.slot].core;
         self.outcome.given_up += (core.counts().failed - failed) as u64;
-        // As in the driver: requests first, and those for the same lock in a command where possible.
-        // Requests for several locks are sent separately, so that each may meet a different fault.
+        // As in the driver: requests first, and those for the same lock in a command where
+        // possible. Requests for several locks are sent separately, so that each may meet a
+        // different fault.
         let mut requests = Vec::new();
         let others = effects.into_iter().filter_map(|effect| match effect {
             Effect::Send(request) => {

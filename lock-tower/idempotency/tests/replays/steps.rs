@@ -103,7 +103,7 @@ async fn on_redis_a_start_whose_reply_is_lost_is_repeated_and_reports_the_earlie
     store.start(&k, &start(5, true)).await.unwrap();
     proxy.hold_replies().await;
     let starting = tokio::spawn({
-        let (store, k) = (store.clone(), k.clone());
+        let (store, k) = (store.clone(), k);
         async move { store.start(&k, &start(6, true)).await }
     });
     let direct = replays(&server);

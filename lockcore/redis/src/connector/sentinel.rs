@@ -220,8 +220,8 @@ impl SentinelClients {
         }
     }
 
-    /// Waits until the sentinels name another primary than `primary`. Completes at once if they have
-    /// done so already.
+    /// Waits until the sentinels name another primary than `primary`. Completes at once if they
+    /// have done so already.
     pub(super) async fn failed_over(&self, primary: &Primary) {
         if self.check(primary).is_ok() {
             self.another_than(primary).await;
