@@ -490,7 +490,10 @@ mod tests {
         let sentinels = sentinels();
         let [old, new] = [0, 1].map(|epoch| {
             let primary = Primary { host: format!("h{epoch}"), port: 6380, epoch };
-            sentinels.known().judge(Instant::now(), &[primary.clone()], 1).expect("newer");
+            sentinels
+                .known()
+                .judge(Instant::now(), std::slice::from_ref(&primary), 1)
+                .expect("newer");
             primary
         });
         assert_eq!(sentinels.failed_over(&old).now_or_never(), Some(()));
