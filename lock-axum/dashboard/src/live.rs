@@ -20,8 +20,8 @@ use futures_util::future::{Either, select};
 use futures_util::stream::{self, Stream};
 use http::StatusCode;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::form::Form;
 use super::refusal::Refusal;
@@ -57,24 +57,18 @@ struct Watched {
     /// Sends the rendered content to the streams.
     sender: watch::Sender<Arc<str>>,
     /// Renders the content once a second.
-    task: JoinHandle<()>,
+    task: AbortOnDropHandle<()>,
 }
 
 impl Watched {
     fn new(board: &Arc<Board>, topic: Topic) -> Self {
-        let task = tokio::spawn(update(Arc::clone(board), topic));
+        let task = AbortOnDropHandle::new(tokio::spawn(update(Arc::clone(board), topic)));
         Self { sender: watch::Sender::new(Arc::from("")), task }
     }
 
     /// Returns true while a stream is open and the task has not panicked.
     fn is_live(&self) -> bool {
         self.sender.receiver_count() > 0 && !self.task.is_finished()
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
