@@ -75,7 +75,9 @@ impl LayerHolds {
     /// Records in the log, if there is one, the number of waiters ahead when the request was
     /// queued.
     pub(crate) fn queued(&mut self, position: Option<u64>) {
-        self.log.iter_mut().for_each(|log| log.queued(position));
+        if let Some(log) = &mut self.log {
+            log.queued(position);
+        }
     }
 
     /// Returns how long the request has waited for locks, and, if it was queued, the number of
