@@ -22,11 +22,11 @@ use crate::failure;
 use crate::hello::Hello;
 use crate::pace::{ConnectAttempt, Timeouts};
 use crate::provider::Provider;
+use crate::sentinel_primary::Primary;
 use crate::sentinels::Sentinels;
 use crate::server_url::read as read_url;
 use crate::tls::{self, Tls};
 use crate::topology;
-pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
 /// Idle time after which the kernel begins to check whether the peer is alive (TCP keepalive).

@@ -45,6 +45,7 @@ mod link_state;
 mod pace;
 mod provider;
 mod same_server;
+mod sentinel_primary;
 mod sentinels;
 mod server_url;
 mod servers_url;

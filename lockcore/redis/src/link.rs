@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -42,6 +42,7 @@ use crate::link_state::{LinkState, Outage};
 use crate::pace::{ConnectAttempt, Pace};
 use crate::setup::{self, Compare, ConnectionSetup, Extras, Identity};
 use crate::task::{Begin, answer_to};
+use crate::topology::Source;
 
 /// Time since the server's last reply after which a PING checks the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -471,6 +472,12 @@ impl CommandLink {
             let why = self.0.state.why_down();
             why.unwrap_or_else(|| unavailable("the connection broke again"))
         })
+    }
+}
+
+impl Source for CommandLink {
+    async fn run(&self, command: &Cmd) -> Result<Value, ClientError> {
+        self.request(Packed::from(command)).await?.map_err(|error| failure::of_command(&error))
     }
 }
 

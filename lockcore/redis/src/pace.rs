@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::connector::Primary;
+use crate::sentinel_primary::Primary;
 
 /// The timeouts of connections and requests, as set by the application.
 #[derive(Debug, Clone, Copy)]

@@ -21,13 +21,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::connector::{Connector, Primary, Subscribed};
+use crate::connector::{Connector, Subscribed};
 use crate::error::{ClientError, ClientErrorKind};
 use crate::failure;
 use crate::foreign;
 use crate::link::LASTED;
 use crate::link_state::{LinkState, Outage};
 use crate::pace::{ConnectAttempt, Pace};
+use crate::sentinel_primary::Primary;
 
 /// The interval at which a PING checks the subscription's connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);

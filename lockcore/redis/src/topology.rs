@@ -14,11 +14,9 @@ use std::ops::RangeInclusive;
 
 use redis::{Cmd, FromRedisValue, Value};
 
-use crate::call::Packed;
 use crate::connection::Connection;
 use crate::error::{ClientError, ClientErrorKind};
 use crate::failure;
-use crate::link::CommandLink;
 
 /// The number of Cluster slots.
 const SLOTS: u16 = 16_384;
@@ -98,22 +96,16 @@ pub struct Asked<'a> {
     pub is_tls: bool,
 }
 
-/// The connection on which a Cluster node is asked for the primaries.
-#[derive(Debug)]
-pub enum Source {
-    /// The command connection in use for this node, which reconnects by itself.
-    Link(CommandLink),
-    /// A connection opened only for this request, and closed after it.
-    Own(Connection),
+/// A connection on which a Cluster node is asked for the topology: a [`Connection`] opened for this
+/// request, or the node's [`CommandLink`](crate::CommandLink), which reconnects by itself.
+pub trait Source {
+    /// Sends a command, and returns the reply.
+    fn run(&self, command: &Cmd) -> impl Future<Output = Result<Value, ClientError>> + Send;
 }
 
-impl Source {
-    async fn run(&self, command: Cmd) -> Result<Value, ClientError> {
-        let answer = match self {
-            Self::Link(link) => link.request(Packed::from(&command)).await?,
-            Self::Own(connection) => connection.send(&command).await,
-        };
-        answer.map_err(|error| failure::of_command(&error))
+impl Source for Connection {
+    async fn run(&self, command: &Cmd) -> Result<Value, ClientError> {
+        self.send(command).await.map_err(|error| failure::of_command(&error))
     }
 }
 
@@ -121,7 +113,7 @@ impl Source {
 ///
 /// # Errors
 /// The server is in no Cluster, the Cluster serves no slots, or the server does not reply.
-pub async fn report(source: &Source, asked: Asked<'_>) -> Result<Report, ClientError> {
+pub async fn report(source: &impl Source, asked: Asked<'_>) -> Result<Report, ClientError> {
     let slots = slots(source).await?;
     let mut primaries = serving(&slots, asked).ok_or_else(|| {
         ClientError::refused(ClientErrorKind::Protocol, "unexpected reply to CLUSTER SLOTS")
@@ -139,15 +131,15 @@ pub async fn report(source: &Source, asked: Asked<'_>) -> Result<Report, ClientE
     Ok(Report { primaries, replies: [slots].into_iter().chain(shards).collect() })
 }
 
-async fn slots(source: &Source) -> Result<Value, ClientError> {
-    source.run(redis::cmd("CLUSTER").arg("SLOTS").to_owned()).await.map_err(advised)
+async fn slots(source: &impl Source) -> Result<Value, ClientError> {
+    source.run(redis::cmd("CLUSTER").arg("SLOTS")).await.map_err(advised)
 }
 
 /// Returns the reply to CLUSTER SHARDS. `None` if the server is older than 7.0 and lacks the
 /// command, or the Redis user lacks the right. Then a primary is found only once it has slots.
-async fn shards(source: &Source) -> Result<Option<Value>, ClientError> {
+async fn shards(source: &impl Source) -> Result<Option<Value>, ClientError> {
     let is_optional = |kind| matches!(kind, ClientErrorKind::Unsupported | ClientErrorKind::Denied);
-    match source.run(redis::cmd("CLUSTER").arg("SHARDS").to_owned()).await {
+    match source.run(redis::cmd("CLUSTER").arg("SHARDS")).await {
         Err(error) if is_optional(error.kind) => Ok(None),
         answer => answer.map(Some),
     }
@@ -160,9 +152,9 @@ async fn shards(source: &Source) -> Result<Option<Value>, ClientError> {
 /// # Errors
 /// The server is in another Cluster, or does not return the topology.
 pub(crate) async fn check_member(connection: &Connection, id: &str) -> Result<(), ClientError> {
-    let source = Source::Own(connection.clone());
     // CLUSTER SLOTS lacks the primaries without slots, and the replicas that are not in step yet.
-    if names(&slots(&source).await?, id) || shards(&source).await?.is_some_and(|it| names(&it, id))
+    if names(&slots(connection).await?, id)
+        || shards(connection).await?.is_some_and(|it| names(&it, id))
     {
         return Ok(());
     }

@@ -10,7 +10,6 @@
 
 mod known;
 
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +28,7 @@ use crate::connection::Connection;
 use crate::error::{ClientError, ClientErrorKind};
 use crate::failure;
 use crate::pace::{ConnectAttempt, Pace, Timeouts};
+use crate::sentinel_primary::Primary;
 use crate::sentinels::Sentinels as Settings;
 use crate::tls::{self, Tls, is_tls};
 
@@ -77,15 +77,6 @@ struct SentinelWay {
 struct Opening {
     attempt: Arc<ConnectAttempt>,
     task: AbortOnDropHandle<(Pace, Result<Connection, ClientError>)>,
-}
-
-/// A primary's address, and the epoch of the Sentinel configuration that names it. A newer
-/// configuration has a higher epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Primary {
-    host: String,
-    port: u16,
-    epoch: u64,
 }
 
 impl SentinelClients {
@@ -415,28 +406,6 @@ async fn query(connection: &Connection, name: &str) -> Result<Vec<Value>, RedisE
     Ok(vec![configuration?, address?])
 }
 
-impl Primary {
-    fn is_at(&self, other: &Self) -> bool {
-        (&self.host, self.port) == (&other.host, other.port)
-    }
-
-    /// Parses the replies to SENTINEL MASTER (a list of names and values in turn) and to SENTINEL
-    /// GET-MASTER-ADDR-BY-NAME. `None` if a reply has another form.
-    fn read(answers: &[Value]) -> Option<Self> {
-        let [configuration, address] = answers else { return None };
-        let fields: HashMap<String, Value> = redis::from_redis_value_ref(configuration).ok()?;
-        let (host, port): (String, String) = redis::from_redis_value_ref(address).ok()?;
-        let epoch: String = redis::from_redis_value_ref(fields.get("config-epoch")?).ok()?;
-        Some(Self { host, port: port.parse().ok()?, epoch: epoch.parse().ok()? })
-    }
-}
-
-impl std::fmt::Display for Primary {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
 /// Translates a sentinel's error into a client error, which says so if the server is not a
 /// sentinel, or monitors no primary named `name`.
 fn of_sentinel(error: &RedisError, name: &str) -> ClientError {
@@ -462,21 +431,6 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-
-    fn texts(texts: &[&str]) -> Value {
-        let bulk = |text: &&str| Value::BulkString(text.as_bytes().to_vec());
-        Value::Array(texts.iter().map(bulk).collect())
-    }
-
-    #[test]
-    fn a_sentinel_s_answers_are_read() {
-        let configuration = texts(&["name", "locks", "ip", "10.0.0.6", "config-epoch", "4"]);
-        let primary =
-            Primary::read(&[configuration.clone(), texts(&["10.0.0.7", "6380"])]).expect("whole");
-        assert_eq!((primary.to_string(), primary.epoch), ("10.0.0.7:6380".to_owned(), 4));
-        assert_eq!(Primary::read(&[configuration, Value::Nil]), None);
-        assert_eq!(Primary::read(&[texts(&["name", "x"]), texts(&["10.0.0.7", "6380"])]), None);
-    }
 
     fn sentinels() -> SentinelClients {
         let second = Duration::from_secs(1);

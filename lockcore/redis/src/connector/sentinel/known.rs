@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Primary;
+use crate::sentinel_primary::Primary;
 
 /// How long a majority of sentinels must name the same other primary until it is trusted, although
 /// its configuration does not seem newer. Recreated sentinels number configurations from zero, so

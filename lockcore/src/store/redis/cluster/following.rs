@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use client::topology::{self, Address, Primary, Report, Source};
+use client::topology::{self, Address, Primary, Report};
 use client::{ConnectAttempt, Connector, Pace, Timeouts};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -232,7 +232,7 @@ impl Shared {
             _ => return Err(super::not_by_tcp()),
         };
         let asked = topology::Asked { host, is_tls };
-        let report = topology::report(&Source::Own(connection), asked).await;
+        let report = topology::report(&connection, asked).await;
         report.map_err(|error| LockError::from(error).at(&address))
     }
 
@@ -251,8 +251,8 @@ impl Shared {
         up.sort_by_key(|shard| !shard.answers());
         for shard in up {
             let asked = topology::Asked { host: &shard.place.host, is_tls };
-            let source = Source::Link(shard.store.server.link.clone());
-            match tokio::time::timeout(ANOTHER, topology::report(&source, asked)).await {
+            let report = topology::report(&shard.store.server.link, asked);
+            match tokio::time::timeout(ANOTHER, report).await {
                 Ok(Ok(report)) => return Ok(report.primaries),
                 Ok(Err(error)) => {
                     let reason = &error.detail;
