@@ -160,10 +160,18 @@ pub trait Evidence {
     }
 }
 
-/// The holds live after a command and not before.
-pub fn new_holds<M: Copy + PartialEq>(before: &[Held<M>], after: &[Held<M>]) -> Vec<Held<M>> {
-    let was_live =
-        |held: &Held<M>| before.iter().any(|was| was.is_live && was.member == held.member);
+/// The holds live after a command and not before. `batch` are the members that shared a hold of
+/// everything before the command: the same hold may now have the name of another of them.
+pub fn new_holds<M: Copy + PartialEq>(
+    before: &[Held<M>],
+    after: &[Held<M>],
+    batch: &[M],
+) -> Vec<Held<M>> {
+    let is_same = |was: &Held<M>, held: &Held<M>| {
+        let is_renamed = batch.contains(&held.member) && was.is_whole();
+        was.member == held.member || is_renamed && Held { member: held.member, ..*was } == *held
+    };
+    let was_live = |held: &Held<M>| before.iter().any(|was| was.is_live && is_same(was, held));
     after.iter().filter(|held| held.is_live && !was_live(held)).copied().collect()
 }
 

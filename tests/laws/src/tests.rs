@@ -137,7 +137,7 @@ impl Evidence for Step {
     }
 
     fn granted(&self) -> Vec<Held<char>> {
-        new_holds(&self.before, &self.after)
+        new_holds(&self.before, &self.after, &[])
     }
 
     fn batch(&self) -> Vec<char> {

@@ -176,7 +176,9 @@ impl Evidence for Facts<'_> {
     }
 
     fn granted(&self) -> Vec<Held<Who>> {
-        let mut granted = new_holds(&self.before.holds, &self.after);
+        let name = self.before.batch_of.map(|(name, _)| name);
+        let batch = self.before.batch.iter().filter_map(|number| Some((name?, *number)));
+        let mut granted = new_holds(&self.before.holds, &self.after, &batch.collect::<Vec<Who>>());
         granted.sort_by_key(|held| held.limit);
         granted
     }

@@ -190,8 +190,14 @@ async fn a_leave_takes_its_member_out_of_a_batch_and_the_last_one_gives_the_hold
 ) {
     let (a, b, members) = bench.batch_of_three().await;
     let next = a.queue(30_000).await;
-    assert_eq!(b.leave(&members[0]).await.outcome, [Left::Left]);
-    assert_eq!(bench.holder().await.as_ref(), Some(&members[0]), "it keeps the name");
+    let left = bench.left().await;
+    let reply = b.leave(&members[0]).await;
+    assert_eq!(reply.outcome, [Left::Left]);
+    let reported = grant(&reply);
+    assert_eq!((&reported.member, &reported.batch), (&members[1], &numbers(&members[1..])));
+    assert_eq!(reported.token.get() + 1, bench.counter().await, "a token for each");
+    assert_eq!(bench.holder().await.as_ref(), Some(&members[1]), "the hold has its name");
+    assert!(bench.left().await <= left, "the lease stays the same");
     assert_eq!(bench.batch().await, numbers(&members[1..]));
     assert_eq!(b.leave(&members[0]).await.outcome, [Left::Absent]);
     assert_eq!(b.leave_ambiguous(&members[2]).await.outcome, [Left::Left]);

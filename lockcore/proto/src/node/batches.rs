@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use super::Core;
 use super::grants::{Certainty, GrantSource};
+use super::holds::CONFIRM_RETRY;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
@@ -123,17 +124,23 @@ impl<P: Mirror> Core<P> {
             _ => return,
         };
         let first = name.number();
-        let may_begin = self.table.get(first).is_none_or(|entry| match entry.state {
-            State::Asking { .. } | State::Parked { .. } | State::Waiting => {
+        let may_begin = match self.table.get(first).map(|entry| &entry.state) {
+            Some(State::Asking { .. } | State::Parked { .. } | State::Waiting) => {
                 reported.numbers.contains(&first)
             }
-            // The first member was cancelled before the grant was known, and its leave removes it
-            // from the batch.
-            State::Leaving { .. } => !self.batches.contains(first),
-            // The batch is known already, the first member is leaving, or the response to its
-            // confirmation will report the batch.
+            // The first member was cancelled before the grant was known, or released before a
+            // server took over. The others have the hold once it is stored under another member:
+            // a late copy of the first member's leave could end it otherwise.
+            None | Some(State::Leaving { .. }) if !self.batches.contains(first) => {
+                if !waiting.is_empty() {
+                    return self.leave_batch(lock, name);
+                }
+                true
+            }
+            // The batch is known already, or the response to the first member's confirmation will
+            // report the batch.
             _ => false,
-        });
+        };
         if !may_begin {
             return self.found_in_batch(first, &waiting);
         }
@@ -175,6 +182,17 @@ impl<P: Mirror> Core<P> {
             Certainty::Certain => self.serve_batch(first, anchor, left),
             Certainty::Doubted | Certainty::TooLate => self.confirm(first),
         }
+    }
+
+    /// Removes the first member, which no longer waits, from a batch. The response reports the
+    /// batch again, stored under the next member; if it is lost, the response to a touch does.
+    fn leave_batch(&mut self, lock: LockName, name: Member) {
+        let now = self.now;
+        let first = name.number();
+        if self.table.get(first).is_none() {
+            self.give_back(lock.clone(), name);
+        }
+        self.table.touch_by(&lock, now + CONFIRM_RETRY);
     }
 
     /// Returns true if the report of a batch may be older than the release of its first member: a

@@ -14,7 +14,7 @@ use crate::{Command, Grant, Released, Renewed};
 
 /// Pause after a failed confirmation of a hold, before a touch asks the server for the member's
 /// state.
-const CONFIRM_RETRY: Duration = Duration::from_millis(250);
+pub(super) const CONFIRM_RETRY: Duration = Duration::from_millis(250);
 /// How long an attempt must have waited behind a hold of the same node before this is logged.
 const LONG_BEHIND_OWN: Duration = Duration::from_secs(30);
 /// The weight of a hold, which is the part of the name that it takes, after a downgrade: that of a

@@ -497,7 +497,12 @@ impl QueueState {
     /// Removes members from the queue, or releases them if they were granted the lock meanwhile.
     pub(super) fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
         self.repair(call);
+        let named = self.stored_holder().map(|(holder, _)| holder.clone());
         let outcome = leaving.iter().map(|one| self.leave_one(call, one)).collect();
+        let whole = self.whole(call.now_ms()).filter(|(holder, _)| Some(*holder) != named.as_ref());
+        if let Some((_, ends_ms)) = whole {
+            self.report_whole(call, ends_ms - call.now_ms());
+        }
         // Even if others hold the lock, because members behind a removed head may fit.
         self.hand_on(call);
         self.reply(call, outcome)
@@ -512,11 +517,15 @@ impl QueueState {
         }
         let waited = self.drop_waiting(member);
         let held = match self.whole(now_ms) {
-            // The other batch members keep the hold, even if it is stored under this member's name.
-            Some((holder, _)) if self.is_served(holder, member) => {
+            Some((holder, _))
+                if self.is_served(holder, member) || holder == member && !leaving.served =>
+            {
+                // The other batch members keep the hold.
                 let is_shared = self.strike(member);
-                if !is_shared && !leaving.served {
-                    self.open();
+                match is_shared {
+                    _ if leaving.served => {}
+                    true => self.rename(member),
+                    false => self.open(),
                 }
                 is_shared || !leaving.served
             }

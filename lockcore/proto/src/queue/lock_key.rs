@@ -115,6 +115,19 @@ impl QueueState {
         false
     }
 
+    /// Stores the hold of a batch under the next batch member, if it is stored under `left`, which
+    /// has left. A late copy of this leave could otherwise end the hold once it belongs to another
+    /// member alone. A member whose turn is over remains the name, because the node serves the
+    /// others under it.
+    pub(super) fn rename(&mut self, left: &Member) {
+        let lock_key = self.lock_key.as_mut().map(|lock_key| &mut lock_key.held);
+        if let Some(Held::Whole { member, batch }) = lock_key
+            && let ([next, ..], true) = (batch.as_slice(), member == left)
+        {
+            *member = left.renumbered(*next);
+        }
+    }
+
     /// Returns the exclusive holder, and the time when the lease ends, in ms since the epoch;
     /// `None` if it has ended. Without a TTL, the full lease is assumed to be left.
     pub(super) fn whole(&self, now_ms: u64) -> Option<(&Member, u64)> {

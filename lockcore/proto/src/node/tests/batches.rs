@@ -517,7 +517,7 @@ fn a_leave_of_the_first_that_is_on_its_way_takes_it_out_of_the_batch_alone() {
         }
         world.answer(at(1), &leaves[0]);
         world.hear(at(1));
-        assert_eq!(world.holder(), Some(attempts[0] << ROUND_BITS), "the hold is the others'");
+        assert_eq!(world.holder(), Some(attempts[1] << ROUND_BITS), "the hold is the others'");
         for attempt in &attempts[1..] {
             let (number, _) = world.take(at(2), *attempt).expect("its turn");
             world.core.event(at(2)).dropped(number);
@@ -1534,10 +1534,10 @@ fn a_confirmation_from_before_a_grant_does_not_end_the_hold_whatever_its_outcome
 
 /// Requests take several connections, so an earlier request may get its response later.
 #[test]
-fn a_response_to_an_earlier_renewal_extends_no_later_hold_under_the_same_name() {
+fn a_response_to_an_earlier_renewal_extends_no_later_hold_of_the_batch() {
     let (mut world, attempts) = World::granted(3);
     let replica = world.lock.clone();
-    let first = attempts[0] << ROUND_BITS;
+    let last = attempts[2] << ROUND_BITS;
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     assert_eq!(world.core.event(at(2)).release(number), GivenBack::InBatch);
     let renewal = world.due(at(2)).pop().expect("a renewal");
@@ -1555,9 +1555,9 @@ fn a_response_to_an_earlier_renewal_extends_no_later_hold_under_the_same_name() 
     world.lock = replica;
     world.run(at(1_000));
     assert!(world.take(at(1_000), attempts[2]).is_some());
-    assert_eq!(world.core.phase(first), Some(Phase::Serving));
+    assert_eq!(world.core.phase(last), Some(Phase::Serving), "the others have left");
     world.core.event(at(1_001)).replied(&renewal, &held);
-    assert!(world.core.until(first).is_some_and(|until| until <= at(10_001)));
+    assert!(world.core.until(last).is_some_and(|until| until <= at(10_001)));
 }
 
 #[test]
@@ -1571,6 +1571,33 @@ fn after_a_downgrade_that_did_not_run_the_others_of_the_batch_are_soon_served() 
     leave.iter().for_each(|request| world.answer(at(5), request));
     world.run(at(6));
     assert!(world.take(at(6), attempts[1]).is_some());
+}
+
+// Once, the second member's read was stored under the first member's name, and this leave ended it.
+#[test]
+fn a_late_copy_of_a_first_member_s_leave_does_not_end_what_another_made_of_the_hold() {
+    let (mut world, attempts) = World::granted(3);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    let lost = world.core.event(at(2)).downgrade(number).expect("it is held");
+    world.core.event(at(3)).unanswered(&lost, &StoreError::ambiguous("cut"));
+    world.core.event(at(4)).dropped(number);
+    let leave = world.sent();
+    assert!(
+        matches!(leave[..], [StoreRequest { command: Command::Leave { .. }, .. }]),
+        "{leave:?}"
+    );
+    world.answer(at(5), &leave[0]);
+    world.run(at(6));
+    let (number, _) = world.take(at(6), attempts[1]).expect("its turn");
+    let downgrade = world.core.event(at(6)).downgrade(number).expect("it is held");
+    world.answer(at(6), &downgrade);
+    world.serve(HERE, at(7), &leave[0].command);
+    world.run(at(8));
+    assert_eq!(world.take(at(8), attempts[2]), None, "the second member still reads");
+    assert_eq!(world.core.phase(number), Some(Phase::Held));
+    world.core.event(at(9)).dropped(number);
+    world.run(at(9));
+    assert!(world.take(at(9), attempts[2]).is_some());
 }
 
 #[test]

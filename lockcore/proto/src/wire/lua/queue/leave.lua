@@ -47,7 +47,7 @@ if foreign_key then
   return foreign_key
 end
 local scores = call('ZMSCORE', Q, unpack(members))
-local letters = {}
+local letters, is_renamed = {}, false
 for i, member in ipairs(members) do
   local was_waiting = scores[i] and not is_out[member]
   if was_waiting then
@@ -57,12 +57,18 @@ for i, member in ipairs(members) do
     is_back[member], was_waiting = true, true
     apart.no_longer[#apart.no_longer + 1] = member
   end
-  if whole and batch ~= '' and is_served(member) then
-    -- The other batch members keep the hold, even if it is stored under this member's name.
+  if whole and batch ~= '' and (is_served(member) or whole == member and not was_served[i]) then
+    -- The other batch members keep the hold. If the member names it, the next member does from now
+    -- on, because a late copy of this leave could end the hold once it belongs to another member
+    -- alone. A member that was served remains the name, because the node serves the others under it.
     local others = string.gsub(batch .. ' ', '([ \n])' .. number_of(member) .. ' ', '%1')
     batch = string.match(others, '^(.-) ?$')
     if batch ~= '\n' then
       was_waiting = true
+      if whole == member and not was_served[i] then
+        whole = string.sub(member, 1, $node_colon) .. string.match(batch, '%d+') .. string.match(member, '^%d+(:.*)$', $number_at)
+        is_renamed = true
+      end
     elseif was_served[i] then
       batch = ''
     else
@@ -74,6 +80,10 @@ for i, member in ipairs(members) do
   else
     letters[i] = (take_any(member) or was_waiting) and 'l' or 'a'
   end
+end
+if whole and is_renamed then
+  issue(batch_size())
+  grants = { whole .. batch, whole_left }
 end
 -- This is done even if others hold the lock, because members behind a removed head may fit.
 --#include queue/settle
