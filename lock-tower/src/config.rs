@@ -98,11 +98,11 @@ macro_rules! options {
             /// 429). The default comes from the [`Locks`](lockcore::Locks).
             queue_limit,
             /// Sets how long a request may hold its lock. After this time the lock is lost, with
-            /// the effect that [`on_lost`](Self::on_lost) sets. Under [`Stop`](crate::OnLost::Stop)
-            /// the handler is dropped (a response body in progress ends with an error), and the
-            /// next waiter is granted the lock at once. Under [`Continue`](crate::OnLost::Continue)
-            /// the handler continues, and the next waiter is granted the lock when the lease
-            /// expires.
+            /// the effect that [`on_lost`](Self::on_lost) sets: under
+            /// [`Stop`](crate::OnLost::Stop) the handler is dropped (a response body in progress
+            /// ends with an error), under [`Continue`](crate::OnLost::Continue) it continues. The
+            /// next waiter is granted the lock at once in both cases, even if the client does not
+            /// read the response body.
             ///
             /// A lease set in this layer or in the [`Locks`](lockcore::Locks) must not be longer
             /// than this duration. If no lease is set, it is 30 s, or this duration if shorter.

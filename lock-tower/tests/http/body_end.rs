@@ -129,6 +129,29 @@ async fn a_reader_that_stalls_keeps_the_lock_for_the_longest_hold_only() {
     assert!(!received.ends_with(b"0\r\n\r\n"));
 }
 
+// Once, the next waiter waited for the lease, too, which had been renewed shortly before.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_the_server_no_longer_polls_keeps_no_waiter_beyond_the_longest_hold() {
+    for on_lost in [OnLost::Stop, OnLost::Continue] {
+        let locks = Locks::in_memory();
+        let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true);
+        let layer = layer.max_hold(Duration::from_secs(60)).wait_forever().on_lost(on_lost);
+        let service = layer.layer(service_fn(|_: Request<_>| async {
+            let frames = stream::repeat_with(|| Ok::<_, BoxError>(Frame::data(Bytes::from("x"))));
+            Ok::<_, BoxError>(Response::new(StreamBody::new(frames)))
+        }));
+        let request = || Request::get("/a").body(Empty::<Bytes>::new()).unwrap();
+        let began = Instant::now();
+        let response = service.clone().oneshot(request()).await.unwrap();
+        let mut body = response.into_body();
+        assert!(body.frame().await.unwrap().is_ok()); // the client stops reading
+        service.oneshot(request()).await.unwrap();
+        assert_eq!(began.elapsed().as_secs(), 60, "{on_lost:?}");
+        let is_cut = body.frame().await.unwrap().is_err();
+        assert_eq!(is_cut, on_lost == OnLost::Stop);
+    }
+}
+
 #[tokio::test]
 async fn a_body_whose_hold_is_lost_goes_on_if_told_so() {
     let locks = Locks::in_memory();

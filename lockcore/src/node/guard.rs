@@ -227,7 +227,7 @@ impl NodeGuard {
             }
             // The core reports the outcome later, with the reply to another request of the batch.
             GivenBack::InBatch => {}
-            // Leaked, or released by a shutdown.
+            // Leaked, or released at the end of `max_hold` or by a shutdown.
             GivenBack::Nothing => {
                 return NodeRelease::done(Err(LockError::new(LockErrorKind::Lost)));
             }

@@ -46,7 +46,8 @@ pub enum ActivityState {
     },
     /// The lock is held, or is granted and the caller has not yet received the guard.
     Holding,
-    /// The hold is lost, and the guard is not yet dropped.
+    /// The hold is lost, and the guard is not yet dropped. Not shown after the end of `max_hold`,
+    /// when the lock is released.
     Lost,
 }
 

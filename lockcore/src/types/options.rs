@@ -170,9 +170,9 @@ impl LockOptions {
         self
     }
 
-    /// Sets how long the lock may be held. After that, the guard is lost, the lease is no longer
-    /// renewed, and the next waiter is granted the lock once the guard is dropped or the lease has
-    /// expired. At least the lease; [`Duration::MAX`] is unlimited.
+    /// Sets how long the lock may be held. After that, the guard is lost, and the lock is released
+    /// even if the guard still exists, so the next waiter is granted the lock at once. At least the
+    /// lease; [`Duration::MAX`] is unlimited.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self

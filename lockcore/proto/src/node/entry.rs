@@ -97,7 +97,7 @@ pub(super) enum State {
     /// is acknowledged, or until one fails after `give_up`. The next leave is sent at `due`, or is
     /// in flight if `due` is `None`; if it fails, it is repeated after `pause_ms`.
     Leaving { due: Option<Moment>, pause_ms: u32, give_up: Moment },
-    /// The hold is lost, but its guard still exists.
+    /// The hold is lost, but its guard still exists. `since` is when the hold began.
     Lost { since: Moment },
     /// The hold was leaked. The server keeps it until the lease expires, at `until` at the latest.
     Leaked { until: Moment },
@@ -201,7 +201,8 @@ pub(super) struct Entry<P> {
 /// The keys under which the table indexes an entry. They are computed from the entry alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct IndexKeys {
-    /// When a hold, a leaked hold, or the time to take an offered lock ends.
+    /// When a hold, a leaked hold, or the time to take an offered lock ends; for a lost hold, when
+    /// its `max_hold` ends.
     pub(super) end: Option<Moment>,
     /// When the renewal is due.
     pub(super) renew: Option<Moment>,
@@ -313,6 +314,8 @@ impl<P: Mirror> Entry<P> {
             end: match &self.state {
                 State::Offered(lease) => Some(self.lapses_at(lease)),
                 State::Held(lease) | State::Serving(lease) => Some(lease.notice_at(&self.options)),
+                // A renewal may have extended the lease on the server beyond this time.
+                State::Lost { since } => self.options.max_hold.map(|max_hold| *since + max_hold),
                 State::Leaked { until } => Some(*until),
                 _ => None,
             },

@@ -186,7 +186,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Ends a hold without a release, and notifies the guard with the reason `why`. On the server,
-    /// the hold stays until the guard is dropped or the lease expires.
+    /// the hold stays until the guard is dropped, `max_hold` is over, or the lease expires.
     pub(super) fn lose(&mut self, number: u64, why: &'static str) {
         match self.table.get(number).map(|entry| (&entry.state, self.batches.hold_of(number))) {
             Some((State::Held(_) | State::Offered(_), Some(first))) => {
@@ -261,7 +261,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a hold, an offer or a leaked hold whose time is over by this node's clock.
+    /// Ends a hold, an offer or a leaked hold whose time is over by this node's clock. A lost hold
+    /// is released at the end of its `max_hold`, even if its guard still exists: the guard may be
+    /// forgotten, or belong to work that nobody polls.
     pub(super) fn ended(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -280,6 +282,9 @@ impl<P: Mirror> Core<P> {
             }
             State::Offered(_) => {
                 self.miss(number);
+            }
+            State::Lost { .. } => {
+                self.hand_back(number, Some(now));
             }
             State::Leaked { .. } => {
                 self.forget_batch(number);

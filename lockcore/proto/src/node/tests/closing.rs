@@ -13,12 +13,12 @@ fn a_shutdown_releases_what_the_server_has_of_a_lost_hold_whose_guard_is_still_t
     let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&request)));
     core.event(at(0)).replied(&request, &Answer::Acquired(granted));
     assert!(matches!(core.event(at(0)).take(attempt), Outcome::Granted { .. }));
-    assert_eq!(ticked(&mut core, at(2_000)), [], "it is lost, and its guard has not gone");
+    assert_eq!(ticked(&mut core, at(1_900)), [], "it is lost, and its guard has not gone");
     core.close();
-    assert_eq!(core.event(at(2_001)).take_holds(0, "the node was shut down"), (0, None));
+    assert_eq!(core.event(at(1_901)).take_holds(0, "the node was shut down"), (0, None));
     assert_eq!(core.counts().given_back, 1);
     let leaving = vec![Leaving::new(member_of(&request), false)];
-    let leaves = ticked(&mut core, at(2_001));
+    let leaves = ticked(&mut core, at(1_901));
     assert_eq!(leaves[0].command, Command::Leave { leaving });
 }
 

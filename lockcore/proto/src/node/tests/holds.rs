@@ -135,3 +135,37 @@ fn a_confirmation_that_finds_nothing_ends_the_hold_and_one_without_an_answer_doe
     assert_eq!(core.event(at(5)).confirmation(number), None);
     assert!(!core.drain().iter().any(|effect| matches!(effect, Effect::Confirm(_))));
 }
+
+// Once, the server kept the hold for up to a lease longer, until the guard was dropped.
+#[test]
+fn a_renewed_hold_is_released_when_max_hold_ends_although_its_guard_remains() {
+    let mut core = core();
+    let options =
+        Terms { lease: LEASE, max_hold: Some(Duration::from_secs(40)), ..Terms::default() };
+    let longest = Request { options, ..wish("a") };
+    let (attempt, request) = core.event(at(0)).begin(longest, ()).expect("it is open");
+    let request = request.expect("the subscription stands");
+    let member = member_of(&request);
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member));
+    core.event(at(0)).replied(&request, &Answer::Acquired(granted));
+    let Outcome::Granted { number, .. } = core.event(at(0)).take(attempt) else { panic!("free") };
+    for now in [10_000, 20_000, 30_000] {
+        let renewal = ticked(&mut core, at(now));
+        let renewed = reply(vec![Renewed::Held], LEASE, Some(&member_of(&renewal[0])));
+        core.event(at(now)).replied(&renewal[0], &Answer::Renewed(renewed));
+    }
+    core.drain();
+    core.event(at(39_900)).tick();
+    let told = core.drain();
+    assert!(told.iter().any(|effect| matches!(effect, Effect::NotifyLost(()))), "{told:?}");
+    assert_eq!(
+        ticked(&mut core, at(39_999)),
+        [],
+        "the guard may rely on the hold until its deadline"
+    );
+    assert_eq!(core.next(), Some(at(40_000)));
+    let leaves: Vec<Command> =
+        ticked(&mut core, at(40_000)).into_iter().map(|request| request.command).collect();
+    assert_eq!(leaves, [Command::Leave { leaving: vec![Leaving::new(member, false)] }]);
+    assert!(matches!(core.event(at(40_001)).release(number), GivenBack::Nothing));
+}
