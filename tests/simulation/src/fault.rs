@@ -198,10 +198,12 @@ impl Fault {
 
     /// Pairs under which fewer laws hold than under each fault. Where slots move, lost data may be
     /// some keys of a lock without the others; and nobody waits until a replica has a moved key.
-    /// The tokens that a promoted replica lacks rise only by the clock.
-    pub const PAIRS: [([Self; 2], &'static [Law]); 4] = [
+    /// Tokens rise only by the clock where the counter is lost, or behind on a promoted replica.
+    pub const PAIRS: [([Self; 2], &'static [Law]); 6] = [
         ([Self::MoveSlot, Self::Wipe], TORN),
         ([Self::MoveSlot, Self::Promote], TORN),
+        ([Self::LoseCount, Self::Step], UNCOUNTED),
+        ([Self::Wipe, Self::Step], UNCOUNTED),
         ([Self::Promote, Self::Step], UNCOUNTED),
         ([Self::Promote, Self::Standstill], UNCOUNTED),
     ];

@@ -134,10 +134,12 @@ impl Hold {
     }
 
     /// Returns the lease end after the step, ms: the same as before, unless the step has certainly
-    /// changed it.
-    fn ends_ms(&self) -> u64 {
+    /// changed it. A downgrade reads the clock after the lease, so if the server is stopped in
+    /// between, the end moves on.
+    fn ends_ms(&self, step: &Step<'_>) -> u64 {
         let (from, by) = self.ends_before;
-        let is_same = self.ends_from <= by && from <= self.ends_by;
+        let moves_us = if step.name == "reduce" { step.by - step.at } else { 0 };
+        let is_same = self.ends_from <= by + moves_us && from <= self.ends_by;
         to_ms(if is_same { from } else { self.ends_from })
     }
 

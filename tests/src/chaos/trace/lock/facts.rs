@@ -27,7 +27,7 @@ impl<'a> Facts<'a> {
         let before = kept.chain(&lock.done.over);
         let before =
             before.map(|hold| held(hold, weight(hold).unwrap_or(hold.weight), hold.ended_ms()));
-        let after = lock.holds.iter().map(|hold| held(hold, hold.weight, hold.ends_ms()));
+        let after = lock.holds.iter().map(|hold| held(hold, hold.weight, hold.ends_ms(step)));
         Self { lock, step, before: before.collect(), after: after.collect() }
     }
 
