@@ -175,7 +175,7 @@ impl World {
         shared: &Shared,
     ) -> Option<StoreRequest> {
         let who = (place.name, self.processes[place.slot].core.held_as(number));
-        let was_there = self.is_held_by(lock, who);
+        let was_there = self.is_held_by(lock, who).then(|| self.records[lock].grants);
         match self.event(place, |core| core.release(number)) {
             GivenBack::By(request) => Some(request),
             GivenBack::InBatch => {

@@ -57,6 +57,8 @@ struct LateCopy {
 #[derive(Default)]
 pub(crate) struct Record {
     pub(crate) guards: Vec<Guard>,
+    /// How many grants there have been; a batch counts once.
+    pub(crate) grants: u64,
     /// The tokens reported for each hold.
     tokens: BTreeMap<Who, BTreeSet<u64>>,
     /// The hold of the last exclusive guard, with its token.
@@ -210,6 +212,7 @@ impl World {
         for broken in broken {
             self.breaks(broken.law, || format!("lock {lock}, {command:?}: {}", broken.how));
         }
+        self.records[lock].grants += granted.len() as u64;
         self.go_together(lock, &granted);
         granted.iter().for_each(|held| self.are_given_back(held.member.0));
         for member in granted.iter().map(|held| held.member).chain(batch.iter().copied()) {
@@ -609,13 +612,15 @@ impl World {
         let mut returned = std::mem::take(&mut self.processes[place.slot].returned);
         returned.retain(|Returned { shared, lock, who, was_there }| {
             let Some(outcome) = shared.take_outcome() else { return true };
-            if outcome == Ok(Released::Released) && !was_there {
+            if outcome == Ok(Released::Released) && was_there.is_none() {
                 self.breaks(Law::T1, || format!("{who:?} releases a hold that was over"));
             }
+            // A later grant may have been to the same member, after a force release.
+            let is_same = *was_there == Some(self.records[*lock].grants);
             let is_lost = outcome == Ok(Released::NotHeld);
             if laws::WHOLE_SECTIONS_ARE_NOT_LOST
                 && is_lost
-                && *was_there
+                && is_same
                 && self.is_held_by(*lock, *who)
             {
                 self.breaks(Law::T1, || {

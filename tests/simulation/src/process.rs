@@ -105,8 +105,8 @@ pub(crate) struct Returned {
     pub(crate) lock: usize,
     /// The member that held the lock.
     pub(crate) who: Who,
-    /// Whether the server had the hold.
-    pub(crate) was_there: bool,
+    /// If the server had the hold: how many grants of the lock there had been.
+    pub(crate) was_there: Option<u64>,
 }
 
 /// A stage of the shutdown.
