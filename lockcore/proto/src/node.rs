@@ -537,6 +537,7 @@ impl<P: Mirror> Core<P> {
                     self.acquired(request, member, *outcome, reply.first_end_ms);
                 }
                 self.absorb(request, reply);
+                members.iter().for_each(|member| self.settle_granted(member));
             }
             (Command::Release { member }, Answer::Released(reply)) => {
                 self.batch_released(member, Ok(reply.outcome), request.sent);
@@ -548,7 +549,7 @@ impl<P: Mirror> Core<P> {
                 // still be queued. Then the release can grant it the lock, and this reply reports
                 // the grant.
                 self.absorb(request, reply);
-                self.remember_release(number, &request.lock, member, true);
+                self.remember_release(number, &request.lock, member);
             }
             (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
                 for (member, outcome) in request.command.renews().iter().zip(&reply.outcome) {
@@ -571,7 +572,7 @@ impl<P: Mirror> Core<P> {
                     if self.leaves_with(member, leaving) {
                         self.batch_released(member, Ok(outcome), request.sent);
                         let number = self.end(member);
-                        self.remember_release(number, &request.lock, member, false);
+                        self.remember_release(number, &request.lock, member);
                     }
                 }
             }

@@ -169,6 +169,23 @@ impl<P: Mirror> Core<P> {
         }
     }
 
+    /// Handles a member that is still asking after the response to its acquire: the response
+    /// reports a grant that cannot be offered yet, because the lease may be over, or the hold is
+    /// stored under another member of this node. The member waits, and is touched.
+    pub(super) fn settle_granted(&mut self, member: &Member) {
+        let Some(number) = self.known(member) else { return };
+        let Some(entry) = self.table.get(number) else { return };
+        if !matches!(entry.state, State::Asking { .. }) {
+            return;
+        }
+        let (lock, wants) = (entry.lock.clone(), entry.caller == Caller::Waits);
+        self.table.change(number, |entry| entry.state = State::Waiting);
+        match wants {
+            true => self.table.touch_by(&lock, self.now),
+            false => self.withdraw(number),
+        }
+    }
+
     pub(super) fn queued(
         &mut self,
         number: u64,
@@ -245,7 +262,7 @@ impl<P: Mirror> Core<P> {
         }
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
         // A promoted replica may still have the member in the queue.
-        self.remember_release(Some(number), &lock, &member, false);
+        self.remember_release(Some(number), &lock, &member);
         self.finish(number, Refusal::Kind(LockErrorKind::Superseded));
     }
 

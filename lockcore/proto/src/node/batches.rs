@@ -131,9 +131,9 @@ impl<P: Mirror> Core<P> {
             // The first member was cancelled before the grant was known, or released before a
             // server took over. The others have the hold once it is stored under another member:
             // a late copy of the first member's leave could end it otherwise.
-            None | Some(State::Leaving { .. }) if !self.batches.contains(first) => {
+            None | Some(State::Leaving { .. } | State::Over) if !self.batches.contains(first) => {
                 if !waiting.is_empty() {
-                    return self.leave_batch(lock, name);
+                    return self.leave_batch(&lock, &name, reported.numbers);
                 }
                 true
             }
@@ -167,8 +167,7 @@ impl<P: Mirror> Core<P> {
         };
         let left = Duration::from_millis(reported.left_ms);
         let claim = Duration::from_millis(crate::claim_ms(name.lease_ms()));
-        let is_late = entries().chain(self.table.get(first)).any(|entry| source.may_be_late(entry))
-            || self.may_be_released(first, source);
+        let is_late = entries().chain(self.table.get(first)).any(|entry| source.may_be_late(entry));
         let is_doubted = may_be_old || is_late;
         let certainty = self.certainty(source, anchor, left, claim, is_doubted);
         if certainty == Certainty::TooLate && !may_be_old {
@@ -184,25 +183,24 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Removes the first member, which no longer waits, from a batch. The response reports the
-    /// batch again, stored under the next member; if it is lost, the response to a touch does.
-    fn leave_batch(&mut self, lock: LockName, name: Member) {
+    /// Removes from a batch the first member `name`, which no longer waits, and the members behind
+    /// it that do not wait either. The response reports the batch again, stored under the next
+    /// member; if it is lost, the response to a touch does.
+    fn leave_batch(&mut self, lock: &LockName, name: &Member, numbers: &[u64]) {
         let now = self.now;
-        let first = name.number();
-        if self.table.get(first).is_none() {
-            self.give_back(lock.clone(), name);
+        let behind = numbers.iter().copied().take_while(|number| !self.may_join(*number));
+        let done: Vec<u64> = std::iter::once(name.number()).chain(behind).collect();
+        for number in done {
+            match self.table.get(number).map(|entry| &entry.state) {
+                None => self.give_back(lock.clone(), name.renumbered(number)),
+                // The caller has not taken the refusal yet, so the entry must stay.
+                Some(State::Over) => {
+                    self.table.change(number, |entry| entry.state = entry.leaving(now));
+                }
+                Some(_) => {}
+            }
         }
-        self.table.touch_by(&lock, now + CONFIRM_RETRY);
-    }
-
-    /// Returns true if the report of a batch may be older than the release of its first member: a
-    /// hold that began alone, and became a batch on a server that took over, ends for all with it.
-    fn may_be_released(&self, first: u64, source: GrantSource) -> bool {
-        let sent = match source {
-            GrantSource::AcquireResponse(sent) | GrantSource::OtherResponse(sent) => sent,
-            GrantSource::Message => Moment::default(),
-        };
-        self.recent_releases.may_have_ended(first, sent)
+        self.table.touch_by(lock, now + CONFIRM_RETRY);
     }
 
     /// Records that the server has a known hold as the hold of a batch, with these members waiting
@@ -455,7 +453,7 @@ impl<P: Mirror> Core<P> {
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
         self.table.change(number, |entry| entry.state = entry.gone(now));
         // A server that takes over may still have the member queued.
-        self.remember_release(Some(number), &lock, &member, false);
+        self.remember_release(Some(number), &lock, &member);
     }
 
     /// Cancels a batch member whose turn has not come yet. If no other member has the lock or waits
@@ -777,8 +775,7 @@ impl<P: Mirror> Core<P> {
         let served = self.batches.get(first).and_then(Batch::served_as);
         self.cut_batch(first);
         let now = self.now;
-        let shares_with =
-            self.table.change(first, |entry| std::mem::take(&mut entry.shares_with))?;
+        let shares_with = self.table.get(first)?.shares_with.clone();
         let cut = self.batches.get(first).map_or(&*shares_with, |batch| &batch.cut);
         let back: Vec<u64> = cut.iter().copied().filter(|one| self.is_waiting(*one)).collect();
         for number in shares_with {
@@ -823,6 +820,9 @@ impl<P: Mirror> Core<P> {
         self.batch_released(member, outcome, sent);
         let number = member.number();
         if !self.is_batch(member) {
+            if let (Some(number), Ok(Released::Released)) = (self.known(member), outcome) {
+                self.table.change(number, |entry| entry.shares_with = Box::default());
+            }
             return;
         }
         let is_leaked = |entry: &Entry<P>| matches!(entry.state, State::Leaked { .. });

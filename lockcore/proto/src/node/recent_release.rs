@@ -16,9 +16,6 @@ const LAG: Duration = Duration::from_secs(10);
 pub(super) struct RecentRelease {
     pub(super) number: u64,
     pub(super) heard: Moment,
-    /// True if a release removed the member. It ends a batch's hold for all members; a leave does
-    /// not.
-    pub(super) is_for_all: bool,
     /// True if an acquire of the member may still run on the server, because no leave with a
     /// tombstone was acknowledged.
     pub(super) ambiguous: bool,

@@ -76,13 +76,6 @@ impl RecentReleases {
         self.recent().map(|release| (release.number, release.heard))
     }
 
-    /// Returns true if a release of this member may have ended the hold that is reported by the
-    /// reply to a request sent at `sent`.
-    pub(super) fn may_have_ended(&self, number: u64, sent: Moment) -> bool {
-        let is_this = |release: &RecentRelease| release.is_for_all && release.number == number;
-        self.recent().any(|release| is_this(release) && sent <= release.heard)
-    }
-
     /// Returns true if the reply to a request sent at `sent` may be older than the release of this
     /// member.
     pub(super) fn since(&self, number: u64, sent: Moment) -> bool {
@@ -91,20 +84,17 @@ impl RecentReleases {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Remembers that the server has removed a member, by a release if `is_for_all`. Does nothing
-    /// if `number` is `None`.
+    /// Remembers that the server has removed a member. Does nothing if `number` is `None`.
     pub(super) fn remember_release(
         &mut self,
         number: Option<u64>,
         lock: &LockName,
         member: &Member,
-        is_for_all: bool,
     ) {
         if let Some(number) = number {
             let lock = lock.clone();
             let (heard, member) = (self.now, member.clone());
-            let release =
-                RecentRelease { number, heard, is_for_all, ambiguous: false, lock, member };
+            let release = RecentRelease { number, heard, ambiguous: false, lock, member };
             // By the server of that release: another server's replies show nothing about it.
             let is_settled = |first: &RecentRelease| {
                 let lane = self.table.lane(self.table.lane_of(&first.lock));

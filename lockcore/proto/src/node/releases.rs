@@ -180,8 +180,7 @@ impl<P: Mirror> Core<P> {
                 let lane = self.table.lane_of(lock);
                 self.table.traffic(lane).gave_up = true;
                 let (lock, member) = (lock.clone(), member.clone());
-                let (heard, is_for_all) = (now, false);
-                let given_up = RecentRelease { number, heard, is_for_all, ambiguous, lock, member };
+                let given_up = RecentRelease { number, heard: now, ambiguous, lock, member };
                 self.leave_later(given_up);
                 if leaves_again {
                     return; // reported before

@@ -104,8 +104,21 @@ impl World {
             for request in due {
                 self.answer(now, &request);
                 commands.push(request.command);
+                assert!(commands.len() < 1_000, "no end: {:?}", &commands[..20]);
             }
         }
+    }
+
+    /// Answers all requests that become due from `from` to `until`, each 1 ms after it was sent.
+    fn run_from(&mut self, from: u64, until: u64) -> Vec<Command> {
+        let mut commands = Vec::new();
+        for ms in from..until {
+            for request in self.due(at(ms)) {
+                self.answer(at(ms + 1), &request);
+                commands.push(request.command);
+            }
+        }
+        commands
     }
 
     /// Queues attempts behind another node's lock; returns the attempts and that node's member.
@@ -1427,13 +1440,19 @@ fn a_guard_that_was_lost_leaves_the_hold_to_the_others_of_a_later_batch() {
 // The same if the new server granted the batch before the first renewal there.
 #[test]
 fn a_guard_whose_hold_has_become_a_batch_leaves_it_to_the_others() {
-    for is_downgraded in [false, true] {
+    for (is_downgraded, is_lost) in [(false, false), (true, false), (true, true)] {
         let (world, attempts, number) = queued_again(false);
         serve_the_others(world, &attempts, at(200), |world| {
             world.hear(at(150));
             if is_downgraded {
                 let request = world.core.event(at(190)).downgrade(number).expect("it is held");
-                world.answer(at(190), &request);
+                match is_lost {
+                    true => {
+                        let cut = StoreError::ambiguous("cut");
+                        world.core.event(at(195)).unanswered(&request, &cut);
+                    }
+                    false => world.answer(at(190), &request),
+                }
             }
             world.core.event(at(200)).dropped(number);
         });
@@ -1598,6 +1617,125 @@ fn a_late_copy_of_a_first_member_s_leave_does_not_end_what_another_made_of_the_h
     world.core.event(at(9)).dropped(number);
     world.run(at(9));
     assert!(world.take(at(9), attempts[2]).is_some());
+}
+
+/// Returns the attempts of a waiter and of another, whose acquire ran without a response; and the
+/// holder.
+fn second_unanswered() -> (World, [u64; 2], Member) {
+    let mut world = World::new();
+    let (attempts, other) = world.waiting(1);
+    let begun = world.core.event(at(0)).begin(wish("a"), Outcomes::default());
+    let (second, request) = begun.expect("it is open");
+    let request = request.expect("the subscription stands");
+    world.serve(HERE, at(0), &request.command);
+    world.core.event(at(0)).unanswered(&request, &StoreError::ambiguous("cut"));
+    (world, [attempts[0], second], other)
+}
+
+fn is_acquire(request: &StoreRequest) -> bool {
+    matches!(request.command, Command::Acquire { .. })
+}
+
+/// Checks that the member whose acquire got this response is served, or that nothing is left of it.
+fn is_settled(mut world: World, attempt: u64, is_cancelled: bool, now: Moment) {
+    world.run(now);
+    if !is_cancelled {
+        let (number, _) = world.take(now, attempt).expect("its turn");
+        world.core.event(now).dropped(number);
+    }
+    world.run(now);
+    assert_eq!((world.core.counts().attempts, world.core.counts().given_back), (0, 0));
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
+}
+
+// Once, the member asked for ever, with no request in flight.
+#[test]
+fn a_member_waits_if_the_response_that_grants_its_batch_comes_after_the_claim() {
+    for is_cancelled in [false, true] {
+        let (mut world, [first, second], other) = second_unanswered();
+        world.hand_over(at(1), &other);
+        world.said.clear();
+        let due = world.due(at(1_000));
+        let again = due.iter().find(|request| is_acquire(request)).expect("a retry");
+        let answer = world.serve(HERE, at(1_000), &again.command);
+        if is_cancelled {
+            world.core.event(at(1_000)).cancel(second);
+        }
+        world.core.event(at(11_500)).replied(again, &answer);
+        world.run(at(11_500));
+        let (number, _) = world.take(at(11_500), first).expect("its turn");
+        world.core.event(at(11_500)).dropped(number);
+        is_settled(world, second, is_cancelled, at(11_500));
+    }
+}
+
+#[test]
+fn a_member_waits_if_its_batch_is_stored_under_a_member_that_leaves() {
+    for is_cancelled in [false, true] {
+        let (mut world, [first, second], other) = second_unanswered();
+        world.core.event(at(1)).cancel(first);
+        let cut = StoreError::ambiguous("cut");
+        for leave in world.due(at(1)) {
+            world.core.event(at(1)).unanswered(&leave, &cut);
+        }
+        world.hand_over(at(2), &other);
+        world.said.clear();
+        let due = world.due(at(1_000));
+        let again = due.iter().find(|request| is_acquire(request)).expect("a retry");
+        let answer = world.serve(HERE, at(1_000), &again.command);
+        if is_cancelled {
+            world.core.event(at(1_000)).cancel(second);
+        }
+        world.core.event(at(1_001)).replied(again, &answer);
+        for leave in due.iter().filter(|request| !is_acquire(request)) {
+            world.serve(HERE, at(1_001), &leave.command);
+            world.core.event(at(1_002)).unanswered(leave, &cut);
+        }
+        world.run(at(1_500));
+        is_settled(world, second, is_cancelled, at(1_500));
+    }
+}
+
+#[test]
+fn a_refusal_that_its_caller_has_not_taken_keeps_no_hold_from_the_others() {
+    let mut world = World::new();
+    world.core.rules.confirms_writes = true;
+    let (attempts, other) = world.waiting(3);
+    world.hand_over(at(1), &other);
+    world.hear(at(1));
+    let few = StoreError::refused(LockErrorKind::Unavailable, "1 of 2 replicas");
+    for _ in 0..2 {
+        let confirm = world.due(at(1)).pop().expect("a confirmation");
+        world.core.event(at(2)).unconfirmed(&confirm, None, &few);
+    }
+    let confirm = world.due(at(2)).pop().expect("another for the third");
+    world.core.event(at(3)).unanswered(&confirm, &StoreError::ambiguous("cut"));
+    world.run(at(4));
+    let (number, _) = world.take(at(4), attempts[2]).expect("its turn");
+    for attempt in &attempts[..2] {
+        let outcome = world.core.event(at(5)).take(*attempt);
+        assert!(matches!(outcome, Outcome::Refused(Refusal::Store(_))), "{outcome:?}");
+    }
+    world.core.event(at(5)).dropped(number);
+    world.run(at(5));
+    assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
+}
+
+// Once, each of them cost a round trip in which nobody had the lock.
+#[test]
+fn members_whose_turn_is_over_leave_a_dissolved_batch_together() {
+    let (mut world, attempts) = World::granted(5);
+    for (attempt, until) in attempts.iter().zip([2, 3, 6_000]) {
+        let (number, _) = world.take(at(2), *attempt).expect("its turn");
+        world.core.event(at(until)).dropped(number);
+    }
+    let renewal = world.sent().pop().expect("half of the claim is over");
+    world.serve(HERE, at(6_000), &renewal.command);
+    world.core.event(at(9_850)).unanswered(&renewal, &StoreError::ambiguous("cut"));
+    let commands = world.run_from(9_850, 9_950);
+    let leaves = commands.iter().filter(|command| matches!(command, Command::Leave { .. }));
+    assert_eq!(leaves.count(), 2, "of the first, and of the two behind it: {commands:?}");
+    assert!(world.take(at(9_950), attempts[3]).is_some());
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn while_the_new_server_refuses_only_a_part_leaves_once_more() {
 fn a_member_whose_end_was_heard_of_twice_leaves_once_more() {
     let mut core = core();
     let member = released(&mut core, at(0), "a");
-    core.event(at(1)).remember_release(Some(member.number()), &LockName::from("a"), &member, false);
+    core.event(at(1)).remember_release(Some(member.number()), &LockName::from("a"), &member);
     core.event(at(2)).moved();
     assert_eq!(leaving(&ticked(&mut core, at(2))), [member]);
     assert_eq!(core.counts().given_back, 1);
