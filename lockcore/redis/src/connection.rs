@@ -101,6 +101,12 @@ impl Connection {
         Self(Arc::new(TheirConnection::new(connection, timeout)))
     }
 
+    /// Returns a connection over this socket, without a login.
+    #[cfg(test)]
+    pub(crate) fn over(socket: tokio::io::DuplexStream) -> Self {
+        Self(Arc::new(own::OwnConnection::start(socket, Duration::from_secs(5))))
+    }
+
     /// Sends a command, and waits for the reply. Commands of one task are sent in the order in
     /// which these futures are first polled.
     ///

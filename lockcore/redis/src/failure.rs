@@ -80,9 +80,12 @@ pub(crate) fn unasked() -> RedisError {
 /// such as `OOM`.
 const ENDED: &str = "ENDED";
 
-/// Text in the error that a server sends to a new client before it closes the connection, because
-/// `maxclients` connections are open.
-const NO_ROOM: &str = "max number of clients reached";
+/// Returns true if `said` is the error that a server sends to a new client before it closes the
+/// connection, because `maxclients` connections are open. A Cluster node writes "max number of
+/// clients + cluster connections reached".
+fn has_no_room(said: &str) -> bool {
+    said.contains("max number of clients") && said.contains(" reached")
+}
 
 /// Translates the error of a SUBSCRIBE or PSUBSCRIBE. If the Redis user lacks the right to the
 /// channel, the error suggests the ACL rule `rule`.
@@ -111,7 +114,7 @@ fn advised(said: String) -> String {
             Some(advice) => advice,
             None => return said,
         },
-        None if said.contains(NO_ROOM) => "raise maxclients, or open fewer connections".to_owned(),
+        None if has_no_room(&said) => "raise maxclients, or open fewer connections".to_owned(),
         None if said.contains(NO_SELECT) => {
             "write redis+cluster://host:port, without a database".to_owned()
         }
@@ -131,8 +134,14 @@ pub fn breaks_connection(error: &RedisError) -> bool {
         || error.is_unrecoverable_error()
         || matches!(error.kind(), ErrorKind::Parse)
         || matches!(error.code(), Some(UNSENT | ENDED | "DENIED"))
-        || error.detail().is_some_and(|said| said.contains(NO_ROOM))
+        || error.detail().is_some_and(has_no_room)
         || is_of_replica(error)
+}
+
+/// Returns true if the server runs no such command at present, because it loads its data or runs a
+/// long script.
+pub(crate) fn is_for_now(error: &RedisError) -> bool {
+    matches!(error.code(), Some("LOADING" | "BUSY"))
 }
 
 /// Returns true if the server refused a command because it is a replica: a write, or any command if
@@ -175,7 +184,7 @@ fn kind(error: &RedisError) -> Option<ClientErrorKind> {
     if is_unknown_command(detail) || detail.contains(NO_SELECT) {
         return Some(ClientErrorKind::Unsupported);
     }
-    if detail.contains(NO_ROOM) {
+    if has_no_room(detail) {
         return Some(ClientErrorKind::Unavailable);
     }
     error.code().and_then(by_code).or_else(|| {
@@ -287,8 +296,10 @@ mod tests {
     #[test]
     fn a_server_that_takes_no_client_is_told_in_its_words_and_ends_the_connection() {
         let protected = "Redis is running in protected mode because protected mode is enabled";
+        let cluster = "max number of clients + cluster connections reached";
         for (code, words, kind) in [
-            ("ERR", NO_ROOM, ClientErrorKind::Unavailable),
+            ("ERR", "max number of clients reached", ClientErrorKind::Unavailable),
+            ("ERR", cluster, ClientErrorKind::Unavailable),
             ("DENIED", protected, ClientErrorKind::Denied),
         ] {
             let line = format!("-{code} {words}\r\n");

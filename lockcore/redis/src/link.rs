@@ -449,7 +449,11 @@ impl CommandLink {
         setup::load_mark(&connection, &ours).await?;
         let hello = opened.hello.as_ref();
         let theirs = self.0.setup.identify(&opened.connection, hello, &ours).await?;
-        Ok(theirs.is_on_run_of(&ours))
+        if theirs.is_on_run_of(&ours) || (ours.has_run_id() && theirs.has_run_id()) {
+            return Ok(theirs.is_on_run_of(&ours));
+        }
+        // The right to INFO has changed between both connections.
+        setup::is_same_run(&connection, &opened.connection, hello).await
     }
 
     /// Returns the connection. Without one, waits for the next connection, at most for the request

@@ -15,7 +15,7 @@
 use std::sync::OnceLock;
 
 use futures_util::future::join_all;
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 
 use crate::call::load;
 use crate::connection::Connection;
@@ -123,6 +123,11 @@ impl Identity {
         self.is_on_run_of(other) && (self.history == other.history || !is_promoted)
     }
 
+    /// Returns true if the Redis user could read the server's run id.
+    pub(crate) fn has_run_id(&self) -> bool {
+        self.run.is_some()
+    }
+
     /// Returns true if the server's run can be recognised.
     pub(crate) fn is_known(&self) -> bool {
         self.is_on_run_of(self)
@@ -216,7 +221,7 @@ impl ConnectionSetup {
     /// server that it is to be compared with.
     ///
     /// # Errors
-    /// The connection broke.
+    /// The connection broke, or the server runs no commands at present.
     pub(crate) async fn identify(
         &self,
         connection: &Connection,
@@ -235,8 +240,10 @@ impl ConnectionSetup {
         Ok(Identity { id: None, run, history, mark })
     }
 
-    /// Requests this section of INFO; `None` if the Redis user may not read it. Fails only if the
-    /// connection breaks.
+    /// Requests this section of INFO; `None` if the Redis user may not read it.
+    ///
+    /// # Errors
+    /// The connection broke, or the server runs no commands at present.
     async fn info(
         &self,
         connection: &Connection,
@@ -247,41 +254,71 @@ impl ConnectionSetup {
         }
         match connection.send(redis::cmd("INFO").arg(section)).await {
             Ok(answer) => Ok(redis::from_redis_value(answer).ok()),
-            // Returned, because without a run id the server would count as another server.
-            Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
-            Err(_) => Ok(None),
+            Err(error) => unless_refused(&error).map(|()| None),
         }
     }
 }
 
 /// Returns the source of a random script by which this client recognises the server: the old script
 /// if the server still has it, otherwise a new script, which is loaded. `None` if the server
-/// refuses to run it. Fails only if the connection breaks.
+/// refuses to run it. The errors are those of [`is_run`].
 async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>, ClientError> {
-    if let Some(mark) = &old.mark {
-        let digest = sha1_smol::Sha1::from(mark).digest().to_string();
-        if is_run(connection, redis::cmd("EVALSHA").arg(digest).arg(0)).await? {
-            return Ok(Some(mark.clone()));
-        }
+    if let Some(mark) = &old.mark
+        && has_mark(connection, mark).await?
+    {
+        return Ok(Some(mark.clone()));
     }
     let mark = format!("return '{:032x}'", rand::random::<u128>());
     let is_there = is_run(connection, redis::cmd("EVAL").arg(&mark).arg(0)).await?;
     Ok(is_there.then_some(mark))
 }
 
-/// Returns true if the server runs this script, and false if it does not have or refuses the
-/// script. Fails only if the connection breaks.
-async fn is_run(connection: &Connection, script: &Cmd) -> Result<bool, ClientError> {
-    match connection.send(script).await {
-        Ok(_) => Ok(true),
-        Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
-        Err(_) => Ok(false),
+async fn has_mark(connection: &Connection, mark: &str) -> Result<bool, ClientError> {
+    let digest = sha1_smol::Sha1::from(mark).digest().to_string();
+    is_run(connection, redis::cmd("EVALSHA").arg(digest).arg(0)).await
+}
+
+/// Returns true if both connections lead to the same run of the same server, by a new script that
+/// is loaded over the first and found over the second. `hello` is the reply on the second.
+///
+/// # Errors
+/// Those of [`is_run`].
+pub(crate) async fn is_same_run(
+    first: &Connection,
+    second: &Connection,
+    hello: Option<&Hello>,
+) -> Result<bool, ClientError> {
+    if !hello.is_some_and(Hello::keeps_scripts) {
+        return Ok(false);
+    }
+    match mark(first, &Identity::default()).await? {
+        Some(mark) => has_mark(second, &mark).await,
+        None => Ok(false),
     }
 }
 
+/// Returns true if the server runs this script, and false if it does not have or refuses the
+/// script.
+///
+/// # Errors
+/// The connection broke, or the server runs no commands at present.
+async fn is_run(connection: &Connection, script: &Cmd) -> Result<bool, ClientError> {
+    match connection.send(script).await {
+        Ok(_) => Ok(true),
+        Err(error) => unless_refused(&error).map(|()| false),
+    }
+}
+
+/// Returns the error, unless the server refused the command for good. Where the run of a server
+/// stayed unknown because the server was loading, it would count as another server from then on.
+fn unless_refused(error: &RedisError) -> Result<(), ClientError> {
+    let is_for_good = !failure::breaks_connection(error) && !failure::is_for_now(error);
+    is_for_good.then_some(()).ok_or_else(|| failure::of_connecting(error))
+}
+
 /// Loads the script by which this client recognises the server once more, because servers forget
-/// such scripts after many others. Does nothing if the server is recognised by the run id. Fails
-/// only if the connection breaks.
+/// such scripts after many others. Does nothing if the server is recognised by the run id. The
+/// errors are those of [`is_run`].
 pub(crate) async fn load_mark(
     connection: &Connection,
     identity: &Identity,
@@ -319,7 +356,33 @@ fn read_id(info: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
     use super::*;
+
+    /// Returns the outcome of a mark on a server that replies this to each request.
+    async fn marked(reply: &'static str) -> Result<Option<String>, ClientError> {
+        let (ours, mut server) = duplex(1 << 10);
+        let serving = tokio::spawn(async move {
+            while server.read(&mut [0; 1 << 10]).await.is_ok_and(|read| read > 0) {
+                server.write_all(reply.as_bytes()).await.expect("the client is there");
+            }
+        });
+        let outcome = mark(&Connection::over(ours), &Identity::default()).await;
+        serving.await.expect("no panic");
+        outcome
+    }
+
+    // Once, the server counted as another server until the connection broke.
+    #[tokio::test]
+    async fn a_server_is_not_taken_for_an_unknown_one_because_it_loads_or_runs_a_script() {
+        for reply in ["-LOADING Redis is loading\r\n", "-BUSY Redis is busy\r\n"] {
+            let error = marked(reply).await.expect_err("it is for now");
+            assert_eq!(error.kind, ClientErrorKind::Unavailable, "{reply}");
+        }
+        assert_eq!(marked("-NOPERM no permissions\r\n").await.expect("for good"), None);
+        assert!(marked("$1\r\nx\r\n").await.expect("it ran").is_some());
+    }
 
     #[test]
     fn an_id_is_that_of_the_predecessor_on_the_run_that_gave_it_alone() {

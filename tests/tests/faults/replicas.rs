@@ -106,6 +106,23 @@ async fn a_connection_for_confirmations_that_was_closed_while_idle_fails_none() 
     assert_eq!(log.warnings(), [""; 0], "none has failed");
 }
 
+// Once, nothing was granted any more: the server counted as another server.
+#[tokio::test]
+async fn grants_are_confirmed_although_the_right_to_info_has_changed() {
+    let (log, _here) = Log::listen();
+    let mut pair = pair().await;
+    let locks = pair.requiring(1, PATIENT).await;
+    for right in ["-info", "+info"] {
+        pair.at_primary.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg(right)).await;
+        close_confirmations(&mut pair.at_primary).await;
+        for _ in 0..4 {
+            let guard = soon("a guard", locks.lock("key")).await.expect(right);
+            soon("a release", guard.release()).await.expect("held until now");
+        }
+    }
+    assert_eq!(log.warnings(), [""; 0], "none has failed");
+}
+
 /// Makes the server close all connections for confirmations. Returns their number.
 async fn close_confirmations(at: &mut Raw) -> usize {
     let clients: String = at.ask(cmd("CLIENT").arg("LIST")).await;
