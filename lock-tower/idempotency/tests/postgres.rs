@@ -195,7 +195,7 @@ async fn an_attempt_that_was_overtaken_books_nothing() {
     let client = bank.client().await;
     let record: String = client.query_one("SELECT record FROM replays", &[]).await.unwrap().get(0);
     let locks = Locks::builder().namespace("bank").connect(bank.redis.url()).await.unwrap();
-    assert!(locks.force_release(format!("idempotency:{record}")).await.unwrap());
+    assert!(locks.force_release(format!("idempotency:lock:{record}")).await.unwrap());
     let answer = second.pay();
     second.is_at_the_bank().await;
     let answer = answer.await.unwrap();

@@ -34,7 +34,9 @@ impl RecordKey {
 
     /// Returns the name of the lock under which the record is written.
     pub(crate) fn lock(&self) -> String {
-        format!("idempotency:{self}")
+        // Not the name under which a store keeps the record: beside Redisson, and without a
+        // namespace, the name of a lock is the key of its hold.
+        format!("idempotency:lock:{self}")
     }
 }
 

@@ -83,6 +83,11 @@ impl RedisReplays {
     /// [`store_within`](crate::IdempotencyLayer::store_within), and has no reply 500 ms later. An
     /// operation that fails on an older connection is tried once more, because the server may have
     /// closed that connection meanwhile.
+    ///
+    /// The timeouts of the pool's manager limit each try. They are those of redis-rs by default:
+    /// 500 ms for a reply, and 1 s for a new connection. If the store may take longer, as a longer
+    /// `store_within` permits, create the pool from a `deadpool_redis::Manager::from_config` with
+    /// longer timeouts.
     pub fn new<M, W>(pool: Pool<M, W>) -> Self
     where
         M: Manager<Type: ConnectionLike + Clone + Send + 'static, Error: fmt::Display> + 'static,

@@ -29,7 +29,7 @@ async fn whoever_was_overtaken_stores_nothing_and_answers_lock_lost() {
     });
     let first = spawn(&service, payment("a1"));
     keeper.entered().await;
-    let key = format!("idempotency:{}", RecordKey::new(&Scope::new("ada"), "a1"));
+    let key = format!("idempotency:lock:{}", RecordKey::new(&Scope::new("ada"), "a1"));
     assert!(locks.force_release(key).await.unwrap());
     assert_eq!(send(&service, payment("a1")).await.body, "run 2");
     keeper.let_one_on();
@@ -45,7 +45,7 @@ async fn a_lock_that_is_lost_and_not_taken_over_does_not_stop_the_work() {
     let (service, mut keeper) = gated(&layer(&locks, &Spy::default()));
     let first = spawn(&service, payment("a1"));
     keeper.entered().await;
-    let key = format!("idempotency:{}", RecordKey::new(&Scope::new("ada"), "a1"));
+    let key = format!("idempotency:lock:{}", RecordKey::new(&Scope::new("ada"), "a1"));
     assert!(locks.force_release(key).await.unwrap());
     settle().await;
     keeper.let_one_on();
@@ -69,7 +69,7 @@ async fn an_overtaken_handler_that_did_nothing_does_not_remove_the_answer_of_the
     });
     let first = spawn(&service, payment("a1"));
     keeper.entered().await;
-    let key = format!("idempotency:{}", RecordKey::new(&Scope::new("ada"), "a1"));
+    let key = format!("idempotency:lock:{}", RecordKey::new(&Scope::new("ada"), "a1"));
     assert!(locks.force_release(key).await.unwrap());
     let second = spawn(&service, payment("a1"));
     keeper.entered().await;

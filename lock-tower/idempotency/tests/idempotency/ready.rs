@@ -62,7 +62,7 @@ async fn a_stored_response_is_replayed_by_a_process_whose_service_is_not_ready()
     let (other, seen) = limited(&layer(&locks, &store), &Arc::new(Semaphore::new(0)));
     let second = spawn(&other, payment("a1"));
     let key = format!(
-        "idempotency:{}",
+        "idempotency:lock:{}",
         lock_idempotency::RecordKey::new(&lock_idempotency::Scope::new("ada"), "a1")
     );
     queued(&locks, &key, 1).await;

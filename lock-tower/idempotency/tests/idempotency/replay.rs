@@ -81,7 +81,7 @@ async fn an_answer_that_is_there_is_sent_without_the_lock() {
     settle().await;
     // A stored response is sent even while the lock is held.
     let key = lock_idempotency::RecordKey::new(&lock_idempotency::Scope::new("ada"), "a1");
-    let _guard = locks.lock(format!("idempotency:{key}")).await.unwrap();
+    let _guard = locks.lock(format!("idempotency:lock:{key}")).await.unwrap();
     assert!(send(&service, payment("a1")).await.is_replayed());
     assert_eq!((runs.load(Ordering::SeqCst), store.count("start")), (1, 1));
 }
@@ -96,7 +96,7 @@ async fn an_answer_that_is_there_is_sent_although_the_lock_is_refused() {
     // As after the death of a process between the finish and the release; and another one waits.
     let lock = |key: &str| {
         let key = lock_idempotency::RecordKey::new(&lock_idempotency::Scope::new("ada"), key);
-        locks.lock(format!("idempotency:{key}"))
+        locks.lock(format!("idempotency:lock:{key}"))
     };
     let _guards = [lock("a1").await.unwrap(), lock("a2").await.unwrap()];
     let _waiters = ["a1", "a2"].map(|key| tokio::spawn(lock(key).into_future()));

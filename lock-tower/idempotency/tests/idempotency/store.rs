@@ -20,7 +20,7 @@ async fn a_store_that_fails_before_the_handler_refuses() {
         let (service, runs) = counted(&layer(&locks, &store));
         // The test holds the lock for a moment, so that the layer's lookup ends before it calls
         // `start`.
-        let key = format!("idempotency:{}", RecordKey::new(&Scope::new("ada"), "a1"));
+        let key = format!("idempotency:lock:{}", RecordKey::new(&Scope::new("ada"), "a1"));
         let guard = locks.lock(key).await.unwrap();
         store.fail(step, down());
         let refused = spawn(&service, payment("a1"));

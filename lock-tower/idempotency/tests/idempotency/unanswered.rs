@@ -135,7 +135,7 @@ async fn an_attempt_that_did_nothing_does_not_hide_an_earlier_one_that_still_run
     });
     let first = spawn(&service, payment("a1"));
     keeper.entered().await;
-    let key = format!("idempotency:{}", RecordKey::new(&Scope::new("ada"), "a1"));
+    let key = format!("idempotency:lock:{}", RecordKey::new(&Scope::new("ada"), "a1"));
     assert!(locks.force_release(key).await.unwrap());
     settle().await;
     assert_eq!(send(&service, payment("a1")).await.status, 423);

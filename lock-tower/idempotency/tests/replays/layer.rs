@@ -39,6 +39,23 @@ async fn process(server: &RedisServer, runs: &Arc<AtomicUsize>, gate: &Gate) -> 
     (locks, BoxCloneService::new(layer.layer(service)))
 }
 
+// Once, the hold of the lock was at the key of the record, and each request got 500.
+#[tokio::test]
+async fn beside_redisson_a_record_has_another_redis_key_than_its_lock() {
+    let server = RedisServer::start();
+    let locks = Locks::builder().redisson_peers(true).connect(&server.url()).await.unwrap();
+    let layer = IdempotencyLayer::new(locks, replays(&server).prefix("idempotency"), |_| {
+        Ok(Scope::new("ada"))
+    });
+    let service = layer.layer(service_fn(async |_: Request<ReadBody<Full<Bytes>>>| {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("paid")))
+    }));
+    for is_replayed in [false, true] {
+        let response = service.clone().oneshot(payment("a1")).await.unwrap();
+        assert_eq!(text(response).await, (200, "paid".to_owned(), is_replayed));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sixty_four_at_once_over_two_processes_run_the_handler_once() {
     let server = RedisServer::start();
@@ -77,7 +94,7 @@ async fn a_holder_that_was_overtaken_by_another_process_stores_nothing() {
     };
     let first = send(&first);
     keeper.entered().await;
-    assert!(locks.force_release(format!("idempotency:{}", key("a1"))).await.unwrap());
+    assert!(locks.force_release(format!("idempotency:lock:{}", key("a1"))).await.unwrap());
     let second = send(&second);
     keeper.entered().await;
     keeper.let_one_on(); // the first request, in order of arrival
