@@ -11,6 +11,18 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(pub Instant);
 
+/// When the request came to the outermost lock layer, in the request's extensions. A header states
+/// the time from then on, although inner layers read it only after the wait of the outer layer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival(Instant);
+
+impl Arrival {
+    /// Records the present time, unless an outer layer has recorded the arrival.
+    pub(crate) fn note(extensions: &mut Extensions) {
+        extensions.get_or_insert_with(|| Self(Instant::now()));
+    }
+}
+
 /// Where a request states how long its caller waits for the response. A missing or malformed value
 /// is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +50,8 @@ impl DeadlineSource {
             Self::Header(name) => millis(value(name)?)?,
             Self::Extension => return extensions.get::<Deadline>().map(|deadline| deadline.0),
         };
-        Instant::now().checked_add(left)
+        let arrival = extensions.get::<Arrival>().map_or_else(Instant::now, |arrival| arrival.0);
+        arrival.checked_add(left)
     }
 }
 

@@ -11,6 +11,7 @@ use tower::{BoxError, Service};
 
 use crate::config::Config;
 use crate::http::body::LockBody;
+use crate::http::deadline::Arrival;
 use crate::http::extensions::InExtensions;
 use crate::http::future::HttpLockFuture;
 use crate::http::request_body::RequestBody;
@@ -62,11 +63,14 @@ where
     }
 
     #[inline]
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let keys = match self.response_options.passes_all {
             true => Ok(None),
             false => self.key.extract_key(&request),
         };
+        if matches!(keys, Ok(Some(_))) {
+            Arrival::note(request.extensions_mut());
+        }
         let caller = || self.response_options.caller(request.headers(), request.extensions());
         let keys = keys.map(|keys| keys.map(|keys| caller().apply(keys)));
         let response_options = match keys {

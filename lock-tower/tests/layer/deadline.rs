@@ -7,7 +7,9 @@ use futures_util::poll;
 use http::{HeaderName, Request, Response};
 use http_body_util::{BodyExt as _, Empty};
 use lock_tower::http::{Deadline, DeadlineSource};
-use lock_tower::{ByPath, Cause, HttpLockLayer, Keys, LockError, LockScopeLayer, RequestLocks};
+use lock_tower::{
+    ByHeader, ByPath, Cause, HttpLockLayer, Keys, LockError, LockScopeLayer, RequestLocks,
+};
 use lockcore::Locks;
 use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _, service_fn};
@@ -84,6 +86,29 @@ async fn a_lock_that_is_asked_for_inside_waits_until_the_deadline_of_the_request
     }));
     service.oneshot(request("grpc-timeout", "1S")).await.unwrap();
     drop(guard);
+}
+
+// Once, each layer counted the time anew.
+#[tokio::test(start_paused = true)]
+async fn the_time_that_a_header_states_runs_from_the_outermost_layer_on() {
+    let locks = Locks::in_memory();
+    let (outer, _inner) = (locks.lock("x").await.unwrap(), locks.lock("/a").await.unwrap());
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).wait(WAIT);
+    let inner = layer
+        .deadline_from(sources())
+        .layer(service_fn(async |_| Ok::<_, Infallible>(Response::new(Body::new()))));
+    let by_name = ByHeader::new("name");
+    let service = HttpLockLayer::new(locks.clone(), by_name).wait(WAIT).layer(inner);
+    let mut request = request("x-budget-ms", "1000");
+    request.headers_mut().insert("name", "x".parse().unwrap());
+    let began = Instant::now();
+    tokio::spawn(async move {
+        tokio::time::sleep(ms(900)).await;
+        drop(outer);
+    });
+    let response = service.oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 423);
+    assert!((ms(1_000)..ms(1_020)).contains(&began.elapsed()), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
