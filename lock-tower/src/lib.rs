@@ -191,9 +191,9 @@
 //!   service receives a [`RequestBody`](http::RequestBody), which contains the part already read. A
 //!   [`LockLayer`] does not read bodies: for HTTP use the other two layers. No layer reads the rest
 //!   of a body while the handler waits for something else.
-//! - **An upgrade** (a WebSocket) releases the lock with the 101 response, although the socket
-//!   stays open. The first such release is logged as a warning. To keep the lock as long as the
-//!   socket, keep a guard from [`LockHandle::reenter`].
+//! - **An upgrade** (a WebSocket) releases the lock with the 101 response, or over HTTP/2 with the
+//!   2xx response to CONNECT, although the socket stays open. The first such release is logged as a
+//!   warning. To keep the lock as long as the socket, keep a guard from [`LockHandle::reenter`].
 //! - **[`hold_until_body_end`](HttpLockLayer::hold_until_body_end)** keeps the lock until the
 //!   server has taken the last frame of the body, not until the client has received it. Combine it
 //!   with [`max_hold`](HttpLockLayer::max_hold), because a client that stops reading keeps the

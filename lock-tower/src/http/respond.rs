@@ -61,16 +61,21 @@ pub(crate) fn outlives<R: Body>(
     version: Version,
 ) -> fn(&Response<R>, &LayerHolds) -> bool {
     match response_options.hold_until_body_end && method != Method::HEAD {
+        // A 2xx response to CONNECT opens a tunnel, such as a WebSocket over HTTP/2 (RFC 8441).
+        _ if method == Method::CONNECT => |response, layer_holds| {
+            warn_of_upgrade(response.status().is_success(), layer_holds);
+            false
+        },
         true if is_http1(version) => |response, layer_holds| {
-            warn_of_upgrade(response, layer_holds);
+            warn_of_upgrade(is_upgrade(response), layer_holds);
             has_body(response) && length(response) != Some(0) && refusal(response).is_none()
         },
         true => |response, layer_holds| {
-            warn_of_upgrade(response, layer_holds);
+            warn_of_upgrade(is_upgrade(response), layer_holds);
             has_body(response) && refusal(response).is_none()
         },
         false => |response, layer_holds| {
-            warn_of_upgrade(response, layer_holds);
+            warn_of_upgrade(is_upgrade(response), layer_holds);
             false
         },
     }
@@ -99,17 +104,18 @@ fn length<R: Body>(response: &Response<R>) -> Option<u64> {
     }
 }
 
-/// Logs a warning, once per process, if the lock is released with a 101 response: the upgraded
-/// socket is then open without the lock.
-fn warn_of_upgrade<R>(response: &Response<R>, layer_holds: &LayerHolds) {
+fn is_upgrade<R>(response: &Response<R>) -> bool {
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
+}
+
+/// Logs a warning, once per process, if the lock is released with a response that upgrades the
+/// connection: the socket is then open without the lock.
+fn warn_of_upgrade(is_upgrade: bool, layer_holds: &LayerHolds) {
     static WARNED: AtomicBool = AtomicBool::new(false);
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS
-        && layer_holds.is_only_keeper()
-        && !WARNED.swap(true, Ordering::Relaxed)
-    {
+    if is_upgrade && layer_holds.is_only_keeper() && !WARNED.swap(true, Ordering::Relaxed) {
         tracing::warn!(
-            "the lock ends with the 101 response, and the WebSocket continues without it: keep a \
-             guard as long as the socket, from `OwnedLock` or `LockHandle::reenter` (logged once)"
+            "the lock ends with the response, and the WebSocket continues without it: keep a guard \
+             as long as the socket, from `OwnedLock` or `LockHandle::reenter` (logged once)"
         );
     }
 }

@@ -18,6 +18,7 @@ use lock_tower::{ByPath, HttpLockLayer, LockHandle, OnLost};
 use lockcore::Locks;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 /// Starts a server that locks the path, and streams the response to `/stream`. Returns the address,

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Frame;
 use http_body_util::Empty;
 use lock_tests::http::{AnyBody, streamed};
@@ -227,33 +227,40 @@ async fn the_class_is_that_of_the_key_and_else_that_of_the_layer() {
 
 // Once, the socket stayed open without its lock, and nothing was logged.
 #[tokio::test]
-async fn a_lock_that_ends_with_the_101_of_an_upgrade_is_warned_of_once() {
+async fn a_lock_that_ends_with_the_response_of_an_upgrade_is_warned_of_once() {
     let (log, _here) = Log::here();
     let locks = Locks::in_memory();
     let kept = Arc::new(Mutex::new(Vec::new()));
-    let open = |keeps: bool| {
+    let open = |method: Method, keeps: bool| {
         let kept = Arc::clone(&kept);
         let upgrade = service_fn(move |request: Request<RequestBody<Empty<Bytes>>>| {
             let lock = request.extensions().get::<LockHandle>().expect("locked").clone();
             if keeps {
                 kept.lock().unwrap().push(lock.reenter().expect("held"));
             }
-            let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
-            ready(response.body(Empty::<Bytes>::new()))
+            // HTTP/2 opens a WebSocket with CONNECT.
+            let status = match *request.method() {
+                Method::CONNECT => StatusCode::OK,
+                _ => StatusCode::SWITCHING_PROTOCOLS,
+            };
+            ready(Response::builder().status(status).body(Empty::<Bytes>::new()))
         });
         let service = HttpLockLayer::new(locks.clone(), ByPath::new()).layer(upgrade);
-        service.oneshot(Request::get("/documents/7").body(Empty::new()).unwrap())
+        let request = Request::builder().method(method).uri("/documents/7");
+        service.oneshot(request.body(Empty::new()).unwrap())
     };
     let warnings = || {
         let events = log.0.lock().unwrap();
         let said = events.iter().filter_map(|fields| fields.get("message"));
-        said.filter(|message| message.contains("101")).count()
+        said.filter(|message| message.contains("the WebSocket continues")).count()
     };
-    assert_eq!(open(true).await.unwrap().status(), StatusCode::SWITCHING_PROTOCOLS);
-    assert_eq!(warnings(), 0, "the socket has a guard");
+    for method in [Method::GET, Method::CONNECT] {
+        open(method, true).await.unwrap();
+        assert_eq!(warnings(), 0, "the socket has a guard");
+    }
     kept.lock().unwrap().clear();
-    for _ in 0..2 {
-        assert_eq!(open(false).await.unwrap().status(), StatusCode::SWITCHING_PROTOCOLS);
+    for method in [Method::CONNECT, Method::GET] {
+        open(method, false).await.unwrap();
         assert_eq!(warnings(), 1);
     }
 }
