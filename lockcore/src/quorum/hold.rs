@@ -241,6 +241,8 @@ impl Hold {
         for step in self.shared.take() {
             step.guard.leak();
         }
+        // A leak is no loss, although other guards of the hold find it ended.
+        self.shared.is_loss_reported.store(true, Ordering::Relaxed);
         self.shared.lost.cancel();
     }
 }

@@ -4,7 +4,9 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use proto::node::Request;
 use proto::{Command, ConfigError, LockErrorKind, LockName, Mode, WhenBusy};
 use tokio::runtime::Handle;
@@ -222,26 +224,32 @@ impl Primaries {
         LockError::with_detail(LockErrorKind::Unavailable, detail)
     }
 
-    /// Sends a request to all primaries concurrently, by a call of `request` for each node, and
-    /// returns the responses. Returns an error if fewer than a majority respond.
-    async fn request_all<T, F: Future<Output = Result<T, LockError>>>(
-        &self,
-        request: impl Fn(Arc<Node>) -> F,
-    ) -> Result<Vec<T>, LockError> {
-        let (answers, failure) = request_each(self.nodes(), request).await;
-        if answers.len() < self.majority() {
+    /// Returns once a majority has replied: a primary that is away would delay a readiness probe.
+    pub(crate) async fn ping(&self) -> Result<(), LockError> {
+        let pings = self.nodes().cloned().map(async |node: Arc<Node>| node.ping().await);
+        let mut pings: FuturesUnordered<_> = pings.collect();
+        let (mut replies, mut failure) = (0, None);
+        while let Some(reply) = pings.next().await {
+            match reply {
+                Ok(_) => replies += 1,
+                Err(error) => failure = Some(error),
+            }
+            if replies == self.majority() {
+                return Ok(());
+            }
+        }
+        Err(failure.unwrap_or_else(|| self.unreached()))
+    }
+
+    /// # Errors
+    /// Fewer than a majority replied.
+    pub(crate) async fn force_release(&self, lock: LockName) -> Result<bool, LockError> {
+        let request = async |node: Arc<Node>| node.force_release(lock.clone()).await;
+        let (released, failure) = request_each(self.nodes(), request).await;
+        if released.len() < self.majority() {
             return Err(failure.unwrap_or_else(|| self.unreached()));
         }
-        Ok(answers)
-    }
-
-    pub(crate) async fn ping(&self) -> Result<(), LockError> {
-        self.request_all(async |node| node.ping().await).await.map(drop)
-    }
-
-    pub(crate) async fn force_release(&self, lock: LockName) -> Result<bool, LockError> {
-        let released = self.request_all(async |node| node.force_release(lock.clone()).await);
-        Ok(released.await?.contains(&true))
+        Ok(released.contains(&true))
     }
 
     /// Returns the holders at all reachable primaries, and the waiters at the lowest reachable

@@ -441,7 +441,10 @@ fn a_request_to_a_quorum_and_its_hold_count_once_and_by_their_class() {
         guard.lost().await;
         drop(guard);
         // A leak is neither a loss nor a refusal.
-        a.lock("other").await.expect("free").leak();
+        let leaked = a.lock("other").await.expect("free");
+        let again = leaked.reenter().expect("held");
+        leaked.leak();
+        again.release().await.expect_err("it was leaked");
         recorded.render()
     });
     let of_requests = ["lost_total", "refused_total", "cancelled_total"];

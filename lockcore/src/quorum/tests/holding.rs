@@ -39,6 +39,20 @@ async fn a_hold_is_healed_to_all_primaries_and_released_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_ping_waits_for_a_majority_and_not_for_a_slow_primary() {
+    let mut network = Network::new(3, 31);
+    let process = network.start();
+    drop(locked(&network, process).await);
+    network.slow(process, 2, ms(300));
+    let asked = Instant::now();
+    network.locks(process).ping().await.expect("two reply");
+    assert!(asked.elapsed() < ms(300), "{:?}", asked.elapsed());
+    network.slow(process, 1, ms(300));
+    network.locks(process).ping().await.expect("all reply");
+    assert!(asked.elapsed() >= ms(300), "{:?}", asked.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_waits_for_a_majority_and_not_for_a_slow_primary() {
     let mut network = Network::new(3, 26);
     let process = network.start();
