@@ -58,9 +58,10 @@ for i, member in ipairs(members) do
     apart.no_longer[#apart.no_longer + 1] = member
   end
   if whole and batch ~= '' and (is_served(member) or whole == member and not was_served[i]) then
-    -- The other batch members keep the hold. If the member names it, the next member does from now
-    -- on, because a late copy of this leave could end the hold once it belongs to another member
-    -- alone. A member that was served remains the name, because the node serves the others under it.
+    -- The other batch members keep the hold. If it is stored under this member, it is stored under
+    -- the next member from now on, because a late copy of this leave could end the hold once it
+    -- belongs to another member alone. A served member keeps the name, because the node serves the
+    -- others under it.
     local others = string.gsub(batch .. ' ', '([ \n])' .. number_of(member) .. ' ', '%1')
     batch = string.match(others, '^(.-) ?$')
     if batch ~= '\n' then
