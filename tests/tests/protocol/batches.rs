@@ -289,7 +289,7 @@ async fn a_batch_whose_node_stays_away_is_forgotten_15_s_after_it_was_cut_short(
 async fn a_force_release_of_a_batch_tells_all_its_members_and_frees_the_lock(mut bench: Bench) {
     let (a, b, members) = bench.batch_of_three().await;
     let done = Leaving { member: members[0].clone(), ambiguous: false, served: true };
-    b.run(Command::Leave { leaving: vec![done] }).await;
+    b.run(Command::Leave { leaving: vec![done] }).await.expect("it ran");
     assert_eq!(bench.holder().await.as_ref(), Some(&members[0]), "it keeps the name");
     let next = a.queue(30_000).await;
     assert_eq!(a.force_release().await.outcome, Released::Released);
