@@ -100,7 +100,8 @@ impl Step<'_> {
     /// Returns the holds granted by the command, in queue order, followed by the requesting
     /// members' holds.
     fn granted(&self) -> Vec<Held<Id>> {
-        let batch = self.was.batch(self.model);
+        let may_rename = matches!(self.ask, Ask::Leave { .. });
+        let batch = if may_rename { self.was.batch(self.model) } else { Vec::new() };
         let mut granted = new_holds(&self.before.holds, &self.after.holds, &batch);
         if granted.len() > 1 {
             let places = self.was.places(self.model);

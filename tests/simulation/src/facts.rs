@@ -176,7 +176,8 @@ impl Evidence for Facts<'_> {
     }
 
     fn granted(&self) -> Vec<Held<Who>> {
-        let name = self.before.batch_of.map(|(name, _)| name);
+        let may_rename = matches!(self.command, Command::Leave { .. });
+        let name = self.before.batch_of.map(|(name, _)| name).filter(|_| may_rename);
         let batch = self.before.batch.iter().filter_map(|number| Some((name?, *number)));
         let mut granted = new_holds(&self.before.holds, &self.after, &batch.collect::<Vec<Who>>());
         granted.sort_by_key(|held| held.limit);

@@ -19,6 +19,7 @@ facts! {
         a_batch_has_no_more_members_than_its_first_allows_and_none_that_come_later,
         a_member_of_a_batch_that_asks_again_or_touches_is_told_of_the_batch_by_new_tokens,
         a_leave_takes_its_member_out_of_a_batch_and_the_last_one_gives_the_hold_on,
+        a_served_first_that_leaves_the_queue_leaves_the_name_of_the_batch_too,
         a_batch_is_renewed_confirmed_and_released_by_the_name_of_its_first,
         the_members_of_a_batch_whose_lease_has_ended_come_back_in_front_with_a_touch,
         a_batch_keeps_its_positions_although_its_node_has_no_liveness_deadline,
@@ -207,6 +208,19 @@ async fn a_leave_takes_its_member_out_of_a_batch_and_the_last_one_gives_the_hold
     );
     assert_eq!(b.leave(&members[1]).await.outcome, [Left::Left]);
     assert_eq!(bench.holder().await, Some(next));
+}
+
+// A late copy of its acquire has queued it meanwhile.
+async fn a_served_first_that_leaves_the_queue_leaves_the_name_of_the_batch_too(mut bench: Bench) {
+    let (_a, b, members) = bench.batch_of_three().await;
+    let done = Leaving { member: members[0].clone(), ambiguous: false, served: true };
+    b.run(Command::Leave { leaving: vec![done] }).await.expect("it ran");
+    let outcome = b.wait(&members[0]).await.outcome;
+    assert!(matches!(outcome, Acquired::Queued { .. }), "{outcome:?}");
+    let reply = b.leave(&members[0]).await;
+    assert_eq!(reply.outcome, [Left::Left]);
+    assert_eq!(grant(&reply).member, members[1]);
+    assert_eq!(bench.holder().await.as_ref(), Some(&members[1]));
 }
 
 async fn a_batch_is_renewed_confirmed_and_released_by_the_name_of_its_first(mut bench: Bench) {

@@ -167,7 +167,7 @@ impl<P: Mirror> Core<P> {
         };
         let left = Duration::from_millis(reported.left_ms);
         let claim = Duration::from_millis(crate::claim_ms(name.lease_ms()));
-        let is_late = entries().chain(self.table.get(first)).any(|entry| source.may_be_late(entry));
+        let is_late = entries().any(|entry| source.may_be_late(entry));
         let is_doubted = may_be_old || is_late;
         let certainty = self.certainty(source, anchor, left, claim, is_doubted);
         if certainty == Certainty::TooLate && !may_be_old {
@@ -197,6 +197,8 @@ impl<P: Mirror> Core<P> {
                 Some(State::Over) => {
                     self.table.change(number, |entry| entry.state = entry.leaving(now));
                 }
+                // A leave that is to be repeated later would keep the hold idle until then.
+                Some(State::Leaving { due: Some(_), .. }) => self.make_due(number),
                 Some(_) => {}
             }
         }

@@ -338,7 +338,7 @@ impl<P: Mirror> Core<P> {
     /// Makes the renewal of a hold, or the next leave of a member that was given up, due at once.
     /// The pause between repeated leaves starts over, because it may have grown while there was no
     /// connection.
-    fn make_due(&mut self, number: u64) {
+    pub(super) fn make_due(&mut self, number: u64) {
         let now = self.now;
         self.table.change(number, |entry| match &mut entry.state {
             State::Leaving { due, pause_ms, .. } => {

@@ -158,8 +158,6 @@ impl<P: Mirror> Core<P> {
         let is_last = self.table.change(number, |entry| match &mut entry.state {
             State::Releasing { .. } => {
                 entry.state = entry.leaving(now);
-                // The release may have run, and a later report may still name the hold.
-                entry.revoked = Some(now);
                 is_closed
             }
             State::Leaving { due, pause_ms, give_up } => {

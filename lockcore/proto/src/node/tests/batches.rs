@@ -1721,6 +1721,22 @@ fn a_refusal_that_its_caller_has_not_taken_keeps_no_hold_from_the_others() {
     assert!(world.core.table.entries().is_empty() && world.core.batches.is_empty());
 }
 
+#[test]
+fn a_leave_of_the_first_that_is_to_be_repeated_later_is_repeated_at_once() {
+    let mut world = World::new();
+    let (attempts, other) = world.waiting(2);
+    world.core.event(at(1)).cancel(attempts[0]);
+    for ms in [1, 101, 301, 701] {
+        for leave in world.due(at(ms)) {
+            world.core.event(at(ms)).unanswered(&leave, &StoreError::ambiguous("cut"));
+        }
+    }
+    world.hand_over(at(710), &other);
+    world.hear(at(711));
+    world.run_from(711, 715);
+    assert!(world.take(at(715), attempts[1]).is_some());
+}
+
 // Once, each of them cost a round trip in which nobody had the lock.
 #[test]
 fn members_whose_turn_is_over_leave_a_dissolved_batch_together() {
