@@ -74,6 +74,16 @@ async fn a_primary_without_its_counter_draws_no_number_and_says_so(mut bench: Be
     let drawing =
         [&[Command::Confirm { member: holder }, release][..], &asked(Mode::Wait)].concat();
     refuses_all(&mut bench, &a, &drawing).await;
+    // A further read would have the token of the first.
+    bench.set_counter(Some(epoch_us)).await;
+    for _holder in 0..2 {
+        a.force_release().await;
+    }
+    let reader = a.member_for(Demand::READ, 30_000);
+    grant(&a.wait(&reader).await);
+    let again = a.member_for(Demand::READ, 30_000);
+    let shared = [Mode::Wait, Mode::Try].map(|mode| acquire(&again, mode, 10));
+    refuses_all(&mut bench, &a, &shared).await;
 }
 
 async fn refuses_all(bench: &mut Bench, node: &Node, commands: &[Command]) {

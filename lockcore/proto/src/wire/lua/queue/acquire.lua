@@ -30,6 +30,8 @@ if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   local is_ours = not text or string.match(call('ZRANGE', holds, '0', '0')[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == $node_colon
   is_ours = is_ours and not (text and is_later and call('EXISTS', lock_key .. ':reduced') == 1)
   local is_old = not token or tonumber(token) <= elsewhere
+  -- The long path refuses if a quorum primary's epoch is over, although no number is drawn.
+  is_old = is_old or $is_primary and (tonumber(pcall('GET', counter)) or 0) <= $lost_counter
   drawn = is_old and is_ours and tonumber(pcall('INCR', counter))
   if drawn and drawn > token_floor and drawn < $token_limit then
     token, is_old = string.format('%d', drawn), false

@@ -340,6 +340,9 @@ end
 local function issue_shared()
   if not token or tonumber(token) <= elsewhere then
     token = issue()
+  elseif $is_primary then
+    -- No number is drawn, but a lost counter must be noticed all the same.
+    next_of_counter()
   end
 end
 
