@@ -11,20 +11,14 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(pub Instant);
 
-/// When the request came to the outermost lock layer, in the request's extensions. A header states
-/// the time from then on, although inner layers read it only after the wait of the outer layer.
+/// When the request came to the outermost layer with sources, in the request's extensions. A header
+/// states the time from then on, although inner layers read it only after the wait of that layer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrival(Instant);
-
-impl Arrival {
-    /// Records the present time, unless an outer layer has recorded the arrival.
-    pub(crate) fn note(extensions: &mut Extensions) {
-        extensions.get_or_insert_with(|| Self(Instant::now()));
-    }
-}
+struct Arrival(Instant);
 
 /// Where a request states how long its caller waits for the response. A missing or malformed value
-/// is ignored.
+/// is ignored. The time in a header runs from the arrival of the request at the outermost lock
+/// layer with sources, also for the inner lock layers: between them, no layer should shorten it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadlineSource {
@@ -64,6 +58,13 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
+    /// Records the present time, unless an outer layer has recorded the arrival of the request.
+    pub(crate) fn note_arrival(&self, extensions: &mut Extensions) {
+        if !self.sources.is_empty() {
+            extensions.get_or_insert_with(|| Arrival(Instant::now()));
+        }
+    }
+
     /// Returns the time until which a request may wait: the earliest deadline, less the reserve.
     /// Returns `None` if the request states no deadline.
     pub(crate) fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Instant> {

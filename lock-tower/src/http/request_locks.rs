@@ -19,7 +19,6 @@ use crate::hold::layer_holds::LayerHolds;
 use crate::hold::registry::HoldRegistry;
 use crate::http::caller::Caller;
 use crate::http::connection::Connection;
-use crate::http::deadline::Arrival;
 use crate::http::request_body::PollAhead;
 use crate::http::response_options::ResponseOptions;
 use crate::key::Keys;
@@ -245,7 +244,7 @@ impl Scope {
         body: Option<Arc<dyn PollAhead>>,
         parts: &mut Parts,
     ) -> LayerHolds {
-        Arrival::note(&mut parts.extensions);
+        response_options.deadlines.note_arrival(&mut parts.extensions);
         let caller = response_options.caller(&parts.headers, &parts.extensions);
         let connection = Connection::of(parts.version, &parts.extensions).cloned();
         let extensions = &mut parts.extensions;

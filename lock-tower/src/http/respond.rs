@@ -61,21 +61,24 @@ pub(crate) fn outlives<R: Body>(
     version: Version,
 ) -> fn(&Response<R>, &LayerHolds) -> bool {
     match response_options.hold_until_body_end && method != Method::HEAD {
-        // A 2xx response to CONNECT opens a tunnel, such as a WebSocket over HTTP/2 (RFC 8441).
-        _ if method == Method::CONNECT => |response, layer_holds| {
-            warn_of_upgrade(response.status().is_success(), layer_holds);
+        true if method == Method::CONNECT => |response, layer_holds| {
+            warn_of_upgrade(is_tunnel(response.status()), &TUNNEL, layer_holds);
+            !is_tunnel(response.status()) && has_body(response) && refusal(response).is_none()
+        },
+        false if method == Method::CONNECT => |response, layer_holds| {
+            warn_of_upgrade(is_tunnel(response.status()), &TUNNEL, layer_holds);
             false
         },
         true if is_http1(version) => |response, layer_holds| {
-            warn_of_upgrade(is_upgrade(response), layer_holds);
+            warn_of_upgrade(is_upgrade(response.status()), &UPGRADE, layer_holds);
             has_body(response) && length(response) != Some(0) && refusal(response).is_none()
         },
         true => |response, layer_holds| {
-            warn_of_upgrade(is_upgrade(response), layer_holds);
+            warn_of_upgrade(is_upgrade(response.status()), &UPGRADE, layer_holds);
             has_body(response) && refusal(response).is_none()
         },
         false => |response, layer_holds| {
-            warn_of_upgrade(is_upgrade(response), layer_holds);
+            warn_of_upgrade(is_upgrade(response.status()), &UPGRADE, layer_holds);
             false
         },
     }
@@ -104,15 +107,24 @@ fn length<R: Body>(response: &Response<R>) -> Option<u64> {
     }
 }
 
-fn is_upgrade<R>(response: &Response<R>) -> bool {
-    response.status() == StatusCode::SWITCHING_PROTOCOLS
+fn is_upgrade(status: StatusCode) -> bool {
+    status == StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// Logs a warning, once per process, if the lock is released with a response that upgrades the
-/// connection: the socket is then open without the lock.
-fn warn_of_upgrade(is_upgrade: bool, layer_holds: &LayerHolds) {
-    static WARNED: AtomicBool = AtomicBool::new(false);
-    if is_upgrade && layer_holds.is_only_keeper() && !WARNED.swap(true, Ordering::Relaxed) {
+/// Returns true if this response to CONNECT opens a tunnel, such as a WebSocket over HTTP/2 (RFC
+/// 8441).
+fn is_tunnel(status: StatusCode) -> bool {
+    status.is_success()
+}
+
+/// True once an upgrade, or a tunnel, was warned of.
+static UPGRADE: AtomicBool = AtomicBool::new(false);
+static TUNNEL: AtomicBool = AtomicBool::new(false);
+
+/// Logs a warning if the lock is released with a response that upgrades the connection: the socket
+/// is then open without the lock. Logged once per process, by `warned`.
+fn warn_of_upgrade(is_upgrade: bool, warned: &AtomicBool, layer_holds: &LayerHolds) {
+    if is_upgrade && layer_holds.is_only_keeper() && !warned.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             "the lock ends with the response, and the WebSocket continues without it: keep a guard \
              as long as the socket, from `OwnedLock` or `LockHandle::reenter` (logged once)"

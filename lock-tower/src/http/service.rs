@@ -11,7 +11,6 @@ use tower::{BoxError, Service};
 
 use crate::config::Config;
 use crate::http::body::LockBody;
-use crate::http::deadline::Arrival;
 use crate::http::extensions::InExtensions;
 use crate::http::future::HttpLockFuture;
 use crate::http::request_body::RequestBody;
@@ -69,7 +68,7 @@ where
             false => self.key.extract_key(&request),
         };
         if matches!(keys, Ok(Some(_))) {
-            Arrival::note(request.extensions_mut());
+            self.response_options.deadlines.note_arrival(request.extensions_mut());
         }
         let caller = || self.response_options.caller(request.headers(), request.extensions());
         let keys = keys.map(|keys| keys.map(|keys| caller().apply(keys)));

@@ -97,8 +97,8 @@ async fn the_time_that_a_header_states_runs_from_the_outermost_layer_on() {
     let inner = layer
         .deadline_from(sources())
         .layer(service_fn(async |_| Ok::<_, Infallible>(Response::new(Body::new()))));
-    let by_name = ByHeader::new("name");
-    let service = HttpLockLayer::new(locks.clone(), by_name).wait(WAIT).layer(inner);
+    let layer = HttpLockLayer::new(locks.clone(), ByHeader::new("name")).wait(WAIT);
+    let service = layer.deadline_from(sources()).layer(inner);
     let mut request = request("x-budget-ms", "1000");
     request.headers_mut().insert("name", "x".parse().unwrap());
     let began = Instant::now();
