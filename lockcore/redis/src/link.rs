@@ -434,7 +434,7 @@ impl CommandLink {
     /// recognised.
     ///
     /// # Errors
-    /// A connection broke.
+    /// A connection broke, or a server runs no commands at present.
     pub async fn is_same_server(
         &self,
         opened: &Opened,
@@ -449,7 +449,7 @@ impl CommandLink {
         setup::load_mark(&connection, &ours).await?;
         let hello = opened.hello.as_ref();
         let theirs = self.0.setup.identify(&opened.connection, hello, &ours).await?;
-        if theirs.is_on_run_of(&ours) || (ours.has_run_id() && theirs.has_run_id()) {
+        if ours.has_run_id() == theirs.has_run_id() {
             return Ok(theirs.is_on_run_of(&ours));
         }
         // The right to INFO has changed between both connections.

@@ -173,7 +173,7 @@ impl ConnectionSetup {
     /// busy when a hundred processes reconnect at the same time.
     ///
     /// # Errors
-    /// The connection broke, or the server could not load a script.
+    /// The connection broke, the server runs no commands at present, or it could not load a script.
     pub(crate) async fn apply(
         &self,
         connection: &Connection,
@@ -312,8 +312,10 @@ async fn is_run(connection: &Connection, script: &Cmd) -> Result<bool, ClientErr
 /// Returns the error, unless the server refused the command for good. Where the run of a server
 /// stayed unknown because the server was loading, it would count as another server from then on.
 fn unless_refused(error: &RedisError) -> Result<(), ClientError> {
-    let is_for_good = !failure::breaks_connection(error) && !failure::is_for_now(error);
-    is_for_good.then_some(()).ok_or_else(|| failure::of_connecting(error))
+    match failure::breaks_connection(error) || failure::is_for_now(error) {
+        true => Err(failure::of_connecting(error)),
+        false => Ok(()),
+    }
 }
 
 /// Loads the script by which this client recognises the server once more, because servers forget

@@ -264,16 +264,14 @@ impl Worker {
         let opened = self.connector.more_commands(timeout, &attempt).await;
         let link = &self.server.link;
         let is_same_server = match &opened {
-            Ok(opened) => {
-                link.is_same_server(opened, generation).await.map_err(failure::of_client)?
-            }
-            Err(error) => error.kind != ClientErrorKind::ReadOnly,
+            Ok(opened) => link.is_same_server(opened, generation).await,
+            Err(error) => Ok(error.kind != ClientErrorKind::ReadOnly),
         };
-        if !is_same_server {
+        if is_same_server != Ok(true) {
             link.give_up_replica(generation, BECAME_REPLICA).await;
         }
         let Opened { connection, hello } = opened.map_err(failure::of_client)?;
-        if !is_same_server {
+        if !is_same_server.map_err(failure::of_client)? {
             return Err(StoreError::refused(LockErrorKind::Unavailable, ELSEWHERE));
         }
         let waits_for_disk = hello.is_some_and(|hello| waits_for_disk(&hello));
