@@ -226,7 +226,7 @@ impl Primaries {
 
     /// Returns once a majority has replied: a primary that is away would delay a readiness probe.
     pub(crate) async fn ping(&self) -> Result<(), LockError> {
-        let pings = self.nodes().cloned().map(async |node: Arc<Node>| node.ping().await);
+        let pings = self.nodes().map(async |node: &Arc<Node>| node.ping().await);
         let mut pings: FuturesUnordered<_> = pings.collect();
         let (mut replies, mut failure) = (0, None);
         while let Some(reply) = pings.next().await {

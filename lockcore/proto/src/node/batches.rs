@@ -627,6 +627,7 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let Some(batch) = self.forget_batch(first) else { return };
         let lock = self.table.get(first).map(|entry| entry.lock.clone());
+        let others = lock.as_ref().and_then(|lock| self.table.touch_due(lock));
         // The first member waits under its original id again, or leaves if it was cancelled.
         let of_first = batch.of_first.filter(|number| self.is_in_batch(*number));
         let moved = of_first.and_then(|number| {
@@ -658,7 +659,8 @@ impl<P: Mirror> Core<P> {
             }
         }
         if let Some(lock) = lock {
-            self.table.touch_by(&lock, at);
+            // Set, because the last report of these members is old: their touch would be due now.
+            self.table.touch_at(&lock, others.map_or(at, |others| others.min(at)));
         }
     }
 

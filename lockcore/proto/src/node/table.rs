@@ -514,6 +514,11 @@ impl<P: Mirror> Table<P> {
         }
     }
 
+    /// Returns when the waiters for a lock are touched; `None` if nobody waits for it here.
+    pub(super) fn touch_due(&self, lock: &LockName) -> Option<Moment> {
+        self.lines.get(lock).map(|line| line.due)
+    }
+
     pub(super) fn touch_at(&mut self, lock: &LockName, due: Moment) {
         let Some(line) = self.lines.get_mut(lock) else { return };
         let before = std::mem::replace(&mut line.due, due);

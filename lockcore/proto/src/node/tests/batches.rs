@@ -1737,6 +1737,24 @@ fn a_leave_of_the_first_that_is_to_be_repeated_later_is_repeated_at_once() {
     assert!(world.take(at(715), attempts[1]).is_some());
 }
 
+// Once, the touch was due at once, and so was the next confirmation, again and again.
+#[test]
+fn the_members_of_a_batch_whose_confirmation_has_failed_are_touched_after_a_pause() {
+    let mut world = World::new();
+    world.core.rules.confirm_grants = true;
+    let (_, other) = world.waiting(2);
+    world.hand_over(at(9_000), &other);
+    world.hear(at(9_000));
+    let confirm = world.sent();
+    world.core.event(at(9_001)).unanswered(&confirm[0], &StoreError::ambiguous("cut"));
+    assert_eq!(world.due(at(9_002)), []);
+    let touch = world.due(at(9_251));
+    assert!(
+        matches!(touch[..], [StoreRequest { command: Command::Touch { .. }, .. }]),
+        "{touch:?}"
+    );
+}
+
 // Once, each of them cost a round trip in which nobody had the lock.
 #[test]
 fn members_whose_turn_is_over_leave_a_dissolved_batch_together() {
