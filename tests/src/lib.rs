@@ -119,6 +119,9 @@ pub mod recipes {
     #[doc = include_str!("../../docs/recipes/payments.md")]
     pub struct Payments;
 
+    #[doc = include_str!("../../docs/recipes/jobs.md")]
+    pub struct Jobs;
+
     #[doc = include_str!("../../docs/recipes/migrating.md")]
     pub struct Migrating;
 

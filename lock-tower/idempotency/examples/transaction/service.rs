@@ -28,9 +28,10 @@ async fn pay(
     println!("charging {cents} cents to account {account}");
     tokio::time::sleep(Duration::from_secs(1)).await; // the bank, which receives the key
     let booked = book(&database, &attempt, account, cents).await;
-    // The status does not matter: if the transaction was committed in spite of the error, its
-    // response is stored, and the next request receives it.
-    let booked = booked.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    // If the transaction was committed in spite of the error, its response is stored, and the next
+    // request receives it. Otherwise 500 keeps the record of the charge: 503 would mean that
+    // nothing was done.
+    let booked = booked.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     booked.ok_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 

@@ -1,6 +1,7 @@
 -- Returns the ms left of an exclusive lease, if all of these members of the node wait behind it.
 -- Then nothing is free, nothing has expired, and no member holds, was skipped or gave the hold the
--- name. Returns nothing otherwise. The members are in ARGV from index `first` on, one every `step` arguments.
+-- name. Returns nothing otherwise. The members are in ARGV from index `first` on, one every `step`
+-- arguments.
 -- Pays: "5 000 holds and a waiter for each" in docs/performance/costs.md.
 local function left_behind_lock(first, step)
   local held = pcall('GET', lock_key)
