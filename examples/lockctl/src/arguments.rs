@@ -76,7 +76,7 @@ quorum: then nothing changes; 69 if a primary is unreachable, or refuses to serv
 const COST: &str = "\
 --all searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at \
 most 20 000 of them. It changes no lock. Locks with a queue shared with JVMs are not found: pass \
-their names.
+--redisson and their names.
 
 Exit status: 0; 64 for bad usage; 69 if a server does not reply: --all then shows the locks of the \
 other servers.";
@@ -92,7 +92,7 @@ hold's age. TURN IN is estimated from the turns observed since you opened the lo
 Each refresh searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy \
 lock, at most 20 000 of them; the pause afterwards is four times as long, at least a second. It \
 changes no lock. If a server does not reply, top names the server and retries. Locks with a queue \
-shared with JVMs are not found: pass their names.";
+shared with JVMs are not found: pass --redisson and a name.";
 
 /// Fair locks on Redis: one holder at a time, in order of arrival, across machines.
 #[derive(Parser)]
@@ -132,6 +132,10 @@ pub(crate) struct Server {
     /// The namespace of the service's locks: KEY is then a name as used by the service
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
+
+    /// The locks are in one queue with JVMs that use Redisson: KEY is then the name of an RFairLock
+    #[arg(long, global = true)]
+    pub(crate) redisson: bool,
 }
 
 #[derive(Subcommand)]

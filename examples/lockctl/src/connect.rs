@@ -18,9 +18,10 @@ const LEAST: Duration = Duration::from_millis(500);
 impl Server {
     /// Returns a builder for locks in the requested namespace.
     pub(crate) fn builder(&self) -> LocksBuilder {
+        let builder = Locks::builder().redisson_peers(self.redisson);
         match &self.namespace {
-            Some(namespace) => Locks::builder().namespace(namespace),
-            None => Locks::builder(),
+            Some(namespace) => builder.namespace(namespace),
+            None => builder,
         }
     }
 }

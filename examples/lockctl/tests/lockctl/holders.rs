@@ -42,6 +42,24 @@ async fn the_holders_of_names_are_lines_with_label_lease_age_and_the_number_of_w
     waiter.abort();
 }
 
+// Once, lockctl showed it as free, and ran beside it.
+#[tokio::test]
+async fn a_lock_in_one_queue_with_jvms_is_seen_respected_and_released_with_the_flag() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let peers = Locks::builder().redisson_peers(true).label("web");
+    let peers = peers.connect(&url).await.expect("the server is up");
+    let guard = peers.lock("order:42").await.expect("it is free");
+    let shown = run(&url, ["--redisson", "holders", "order:42"]).await;
+    shown.is(0);
+    assert!(shown.stdout.starts_with("order:42  web, lease "), "{shown:?}");
+    let exec = ["--redisson", "exec", "--wait", "0", "order:42", "--", "true"];
+    run(&url, exec).await.is(75);
+    run(&url, ["--redisson", "release", "--force", "order:42"]).await.is(0);
+    guard.lost().await;
+    run(&url, exec).await.is(0);
+}
+
 #[tokio::test]
 async fn all_locks_of_a_server_are_found_by_the_names_that_commands_take_and_nothing_else() {
     let server = RedisServer::start();
