@@ -48,13 +48,14 @@ impl Gauges {
         (!is_zero).then_some(now + EVERY)
     }
 
-    /// Sets an ended node's gauges to zero.
+    /// Sets an ended node's gauges to zero, and the connections to NaN: an alert compares them with
+    /// zero, and an ended node needs none.
     pub(crate) fn end(&mut self, driver: &Driver) {
         foreign::call(WATCHERS, || {
             for class in self.classes.drain() {
                 set_class(driver, &class, [0, 0], [0.0, 0.0]);
             }
-            set_node(driver, 0, [false, false], 0);
+            set_node(driver, 0, [f64::NAN; 2], 0);
         });
     }
 
@@ -73,7 +74,7 @@ impl Gauges {
         let round_trip = driver.read(Core::round_trip).as_secs_f64();
         gauge!("lockcore_round_trip_seconds", labels(&driver.settings, None)).set(round_trip);
         let links = [driver.store.commands(), driver.store.subscription()];
-        let is_up = links.map(|link| Connection::of(&link) == Connection::Up);
+        let is_up = links.map(|link| u8::from(Connection::of(&link) == Connection::Up).into());
         // A Redis Cluster primary without slots has no locks.
         let is_down = |server: &ServerStatus| !server.is_connected() && server.slots != Some(0);
         let servers_down = driver.store.server_status().into_iter().filter(is_down).count();
@@ -85,19 +86,19 @@ impl Gauges {
 /// Shows a quorum primary as disconnected until it has a node. `settings` are the settings of such
 /// a node.
 pub(crate) fn set_away(settings: &Settings) {
-    foreign::call(WATCHERS, || set_connected(settings, [false, false]));
+    foreign::call(WATCHERS, || set_connected(settings, [0.0; 2]));
 }
 
-fn set_node(driver: &Driver, releasing: usize, is_up: [bool; 2], servers_down: usize) {
+fn set_node(driver: &Driver, releasing: usize, is_up: [f64; 2], servers_down: usize) {
     gauge!("lockcore_releasing", labels(&driver.settings, None)).set(releasing as f64);
     gauge!("lockcore_servers_down", labels(&driver.settings, None)).set(servers_down as f64);
     set_connected(&driver.settings, is_up);
 }
 
-fn set_connected(settings: &Settings, is_up: [bool; 2]) {
+fn set_connected(settings: &Settings, is_up: [f64; 2]) {
     for (connection, is_up) in ["commands", "subscription"].into_iter().zip(is_up) {
         let labels = labels(settings, Some(Label::new("connection", connection)));
-        gauge!("lockcore_connected", labels).set(f64::from(u8::from(is_up)));
+        gauge!("lockcore_connected", labels).set(is_up);
     }
 }
 
