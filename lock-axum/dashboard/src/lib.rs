@@ -143,6 +143,10 @@ impl Dashboard {
     /// The release form contains a token that is also in a cookie, so that no other site can submit
     /// the form for a signed-in operator. A request is also refused if the browser reports a
     /// foreign origin, or if the [host name](Self::hosts) is not the dashboard's.
+    ///
+    /// The form also contains the holders that its page has shown. If none of them holds any more,
+    /// and another does, nothing is released (409). A program that submits the form can send them,
+    /// too, as `holders`: a JSON list of `member` texts from the lock's JSON.
     pub fn allow_release(mut self, allow: bool) -> Self {
         self.allows_release = allow;
         self

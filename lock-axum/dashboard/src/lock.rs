@@ -66,7 +66,8 @@ pub(super) async fn show(
         }
         (meant::question(&view.meant))
     };
-    let rest = token.as_ref().map(|token| release::form(&view.name, token));
+    let rest =
+        token.as_ref().map(|token| release::form(&view.name, token, &view.holding_members()));
     let parts = Parts { notes: Some(notes), live: Some(view.markup()), rest };
     release::with_cookie(frame(Page::Lock, &title, parts), token)
 }
@@ -177,6 +178,11 @@ impl LockView {
 
     fn with_token(self, token: Option<&Token>) -> Self {
         Self { release_token: token.map(|token| token.as_str().to_owned()), ..self }
+    }
+
+    /// Returns the texts that stand for the shown holders in the store.
+    fn holding_members(&self) -> Vec<&str> {
+        self.holders.iter().map(|holder| &*holder.member).collect()
     }
 
     fn markup(&self) -> Markup {

@@ -190,7 +190,15 @@ pub(super) fn visible(text: &str) -> String {
     for character in text.chars() {
         match character {
             // Invisible characters, such as marks that change the direction of the following text.
-            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => {
+            '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}' => {
                 visible.extend(character.escape_unicode());
             }
             character if character.is_control() => visible.extend(character.escape_default()),

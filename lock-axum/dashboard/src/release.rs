@@ -4,6 +4,8 @@
 //!
 //! - The token is in the form and in a cookie that other sites cannot set or read. This process
 //!   does not store it, because behind a load balancer another process may receive the form.
+//! - The form has the holders that the page showed. Otherwise a page that was opened long ago, or a
+//!   second click, would release the next holder, who does nothing wrong.
 //! - Current browsers report a request's origin, which would be enough. The token protects users of
 //!   other browsers.
 
@@ -16,7 +18,6 @@ use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse as _, Response};
 use http::header::{COOKIE, LOCATION, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
-use lockcore::LockError;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
@@ -28,8 +29,8 @@ use super::host::is_from_here;
 use super::page::{self, lock_path};
 use super::refusal::Refusal;
 
-/// The maximum number of holders whose labels are logged at a release.
-const MOST_LOGGED: u32 = 10;
+/// The maximum number of holders that are compared with the form, and whose labels are logged.
+const MOST_HOLDERS: u32 = 10;
 /// The name of the cookie with the token of the release form.
 const NAME: &str = "lock-dashboard";
 /// The length of the token in the release form, in hexadecimal digits: 128 random bits.
@@ -84,7 +85,9 @@ pub(super) fn with_cookie(mut response: Response, token: Option<Token>) -> Respo
 
 /// Renders the form that releases the lock with this name. The form has to be unfolded first, so
 /// that one click cannot release the lock. This works without JavaScript.
-pub(super) fn form(name: &str, token: &Token) -> Markup {
+/// `holders` are the texts of the shown holders in the store.
+pub(super) fn form(name: &str, token: &Token, holders: &[&str]) -> Markup {
+    let holders = json!(holders).to_string();
     html! {
         details.release {
             summary { "Force-release" }
@@ -96,6 +99,7 @@ pub(super) fn form(name: &str, token: &Token) -> Markup {
             form action="release" method="post" {
                 input type="hidden" name="name" value=(name);
                 input type="hidden" name="token" value=(token.as_str());
+                input type="hidden" name="holders" value=(holders);
                 button type="submit" { "Release all holds now" }
             }
         }
@@ -107,6 +111,9 @@ pub(super) fn form(name: &str, token: &Token) -> Markup {
 pub(super) struct Release {
     name: String,
     token: String,
+    /// The texts of the holders that the user saw, as a JSON list. `None` from a program that
+    /// releases whoever holds.
+    holders: Option<String>,
 }
 
 /// Handles `POST /release`: releases all holds on a lock by force.
@@ -116,14 +123,15 @@ pub(super) async fn release(
     remote: Option<Extension<ConnectInfo<SocketAddr>>>,
     uri: Uri,
     headers: HeaderMap,
-    Fields(Release { name, token }): Fields<Release>,
+    Fields(Release { name, token, holders }): Fields<Release>,
 ) -> Response {
     if let Err(refusal) = check(&board, (&uri, &headers), &token) {
         return refusal.into_response(form);
     }
     let remote = remote.map(|Extension(ConnectInfo(address))| address);
-    match release_all(&board, &name, remote).await {
-        Err(error) => Refusal::of_lock(error).into_response(form),
+    let seen = holders.and_then(|holders| serde_json::from_str(&holders).ok());
+    match release_all(&board, &name, seen, remote).await {
+        Err(refusal) => refusal.into_response(form),
         Ok(released) if form == Form::Json => page::json(&json!({ "released": released })),
         Ok(released) => {
             let back = format!("{}&released={released}", lock_path(&name, 0));
@@ -132,16 +140,27 @@ pub(super) async fn release(
     }
 }
 
-/// Releases all holds on a lock, and logs the release. Returns whether there was any hold. `remote`
-/// is the browser's address, if known.
+/// Releases all holds on a lock, and logs the release. Returns whether there was any hold. Refuses
+/// if none of the holders `seen` by the user holds any more, but another. `remote` is the browser's
+/// address, if known.
 async fn release_all(
     board: &Board,
     name: &str,
+    seen: Option<Vec<String>>,
     remote: Option<SocketAddr>,
-) -> Result<bool, LockError> {
+) -> Result<bool, Refusal> {
     // The holders are read before the release, which deletes them from the server.
-    let holders = board.locks.inspect_part(name, 0, MOST_LOGGED).await?.holders;
-    let released = board.locks.force_release(name).await?;
+    let holders = board.locks.inspect_part(name, 0, MOST_HOLDERS).await;
+    let holders = holders.map_err(Refusal::of_lock)?.holders;
+    // Of many holders, the page and this inspection may have shown different parts.
+    let seen = seen.filter(|seen| seen.len() < MOST_HOLDERS as usize);
+    let is_other = |seen: &Vec<String>| !holders.iter().any(|holder| seen.contains(&holder.member));
+    if !holders.is_empty() && seen.as_ref().is_some_and(is_other) {
+        let sentence = "The holders have changed since the page was opened, so nothing was \
+            released: open the lock's page again.";
+        return Err(Refusal::new(StatusCode::CONFLICT, "holder-changed", sentence));
+    }
+    let released = board.locks.force_release(name).await.map_err(Refusal::of_lock)?;
     if released {
         let lock = if board.locks.redacts_names() { "(redacted)" } else { name };
         let labels = holders.iter().map(|holder| holder.label.as_deref().unwrap_or_default());

@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 
 use crate::support::{Pages, SOON, read, wait};
 
-const HOSTILE: &str = "<script>alert(1)</script>\"'&\r\n\u{202e}x";
+const HOSTILE: &str = "<script>alert(1)</script>\"'&\r\n\u{202e}\u{feff}x";
 
 #[tokio::test]
 async fn the_page_of_this_process_shows_its_waits_and_holds_by_class_and_one_by_one() {
@@ -158,9 +158,9 @@ async fn a_text_of_others_is_text_on_every_page() {
     let pages = Pages::of(&locks);
     for path in ["node", "overview", "lock?name=%3Ci%3E%7Bx%7D%3C/i%3E"] {
         let page = pages.html(path).await;
-        let shown = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;'&amp;\\r\\n\\u{202e}x";
+        let shown = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;'&amp;\\r\\n\\u{202e}\\u{feff}x";
         assert!(page.contains(shown), "{path}: {page}");
-        for markup in ["<script>", "<i>", "<b>", "\u{202e}"] {
+        for markup in ["<script>", "<i>", "<b>", "\u{202e}", "\u{feff}"] {
             assert!(!page.contains(markup), "{markup} on {path}: {page}");
         }
     }

@@ -31,16 +31,58 @@ async fn opened(pages: &Pages) -> (String, String) {
     (rest.split('"').next().unwrap().to_owned(), cookie)
 }
 
-/// Submits the release form with this token and these headers.
+/// Submits the release form with this token and these headers, as a program does, which has seen
+/// no holders.
 async fn send(pages: &Pages, token: &str, headers: &[(&str, &str)]) -> Response {
+    send_body(pages, format!("name=key&token={token}"), headers).await
+}
+
+async fn send_body(pages: &Pages, body: String, headers: &[(&str, &str)]) -> Response {
     let mut request = Request::post("/admin/locks/release")
         .header("host", "ops.example")
         .header("content-type", "application/x-www-form-urlencoded");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let body = format!("name=key&token={token}");
     pages.ask(request.body(Body::from(body)).unwrap()).await
+}
+
+/// Returns the body of the form on the page of the lock, as a browser sends it.
+async fn filled_in(pages: &Pages, cookie: &str) -> String {
+    let request = Request::get("/admin/locks/lock?name=key").header("cookie", cookie);
+    let (_, page) = read(pages.ask(request.body(Body::empty()).unwrap()).await).await;
+    let value = |name: &str| {
+        let (_, rest) = page.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
+        let value = rest.split('"').next().unwrap().replace("&quot;", "\"");
+        value.bytes().fold(String::new(), |mut encoded, byte| {
+            write!(encoded, "%{byte:02x}").unwrap();
+            encoded
+        })
+    };
+    format!("name=key&token={}&holders={}", value("token"), value("holders"))
+}
+
+// Once, a second click took the lock away from the next holder.
+#[tokio::test]
+async fn a_form_releases_the_holder_that_its_page_has_shown_and_no_other() {
+    let locks = Locks::in_memory();
+    let pages = switched_on(&locks);
+    let guard = locks.lock("key").await.unwrap();
+    let (_, cookie) = opened(&pages).await;
+    let headers = [("cookie", &*cookie), ("accept", "application/json")];
+    let form = filled_in(&pages, &cookie).await;
+    let (status, text) = read(send_body(&pages, form.clone(), &headers).await).await;
+    assert_eq!((status.as_u16(), &*text), (200, r#"{"released":true}"#));
+    guard.lost().await;
+
+    let guard = locks.lock("key").await.unwrap();
+    let (status, text) = read(send_body(&pages, form, &headers).await).await;
+    assert_eq!(status, 409);
+    assert!(text.contains("holder-changed"), "{text}");
+    assert!(!guard.is_lost());
+    let form = filled_in(&pages, &cookie).await;
+    assert_eq!(read(send_body(&pages, form, &headers).await).await.0, 200);
+    guard.lost().await;
 }
 
 #[tokio::test]
