@@ -28,10 +28,22 @@ facts! {
     redisson_scripts: [
         a_lock_whose_name_has_braces_tells_a_jvm_on_redisson_s_own_channel,
         a_jvm_s_unlock_reaches_the_member_it_is_for_and_no_other_node,
+        the_score_of_a_jvm_whose_queue_was_lost_is_deleted_by_the_next_acquire,
     ],
 }
 
 const JVM: &str = THREADS[0];
+
+// The JVM would find its score, and wait without being in the queue.
+async fn the_score_of_a_jvm_whose_queue_was_lost_is_deleted_by_the_next_acquire(mut bench: Bench) {
+    let a = bench.node().await;
+    bench.jvm_queues(JVM, STEP_MS).await;
+    let queue = bench.redis().keys("redisson_lock_queue:*").await;
+    let () = bench.redis().ask(redis::cmd("DEL").arg(queue)).await;
+    assert_eq!(bench.redis().keys("redisson_lock_timeout:*").await.len(), 1);
+    grant(&a.wait(&a.member(30_000)).await);
+    assert_eq!(bench.redis().keys("redisson_lock_timeout:*").await, [""; 0]);
+}
 
 async fn nobody_is_granted_past_a_jvm_that_waits_and_it_is_told_each_time(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);

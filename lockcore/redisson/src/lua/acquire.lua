@@ -2,13 +2,14 @@
 -- member, lease, 'try' or 'wait', queue limit, latest time.
 local call, pcall = redis.call, redis.pcall
 local member, lease = ARGV[3], ARGV[4]
-local found = call('EXISTS', KEYS[1], KEYS[2], KEYS[5], KEYS[6])
+local found = call('EXISTS', KEYS[1], KEYS[2], KEYS[3], KEYS[5], KEYS[6])
 --#include clock
 
 -- A fast path comes first, because nearly every acquire takes it. Any unexpected state is left to
 -- the full path, and until then nothing has been written.
 if found == 0 then
-  -- Free, no queue, no tombstone, and no waiter that a JVM has removed. The reply is the clock,
+  -- Free, no queue, no scores left by a lost queue, no tombstone, and no waiter that a JVM has
+  -- removed. The reply is the clock,
   -- which is also the token, and the member. SET comes first: when memory is full it is refused,
   -- and then nothing has been written. If the token is invalid, or the token or latest time is not
   -- below the clock, the full path decides.
