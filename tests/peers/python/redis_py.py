@@ -20,7 +20,8 @@ class RedisPy:
 
 
 async def connect(url):
-    return RedisPy(redis.asyncio.Redis.from_url(url))
+    # One connection for each task: 100 by default.
+    return RedisPy(redis.asyncio.Redis.from_url(url, max_connections=1024))
 
 
 kit.run(f"redis-py {redis.__version__}", connect)
