@@ -54,7 +54,7 @@ async fn a_lock_in_one_queue_with_jvms_is_seen_respected_and_released_with_the_f
     shown.is(0);
     assert!(shown.stdout.starts_with("order:42  web, lease "), "{shown:?}");
     let exec = ["--redisson", "exec", "--wait", "0", "order:42", "--", "true"];
-    run(&url, exec).await.is(75);
+    run(&url, exec).await.says(75, "did not become free");
     run(&url, ["--redisson", "release", "--force", "order:42"]).await.is(0);
     guard.lost().await;
     run(&url, exec).await.is(0);
