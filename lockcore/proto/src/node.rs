@@ -537,7 +537,10 @@ impl<P: Mirror> Core<P> {
                     self.acquired(request, member, *outcome, reply.first_end_ms);
                 }
                 self.absorb(request, reply);
-                members.iter().for_each(|member| self.settle_granted(member));
+                // Any other grant has changed the state of its member.
+                if reply.grants.iter().any(|grant| !grant.batch.is_empty()) {
+                    members.iter().for_each(|member| self.settle_granted(member));
+                }
             }
             (Command::Release { member }, Answer::Released(reply)) => {
                 self.batch_released(member, Ok(reply.outcome), request.sent);
