@@ -13,7 +13,16 @@ local is_clear = true
 for i = 6, #ARGV, 2 do
   is_clear = is_clear and ARGV[i] == '0'
 end
-local left = is_clear and left_behind_lock(5, 2)
+local left, held
+if is_clear then
+  left, held = left_behind_lock(5, 2)
+end
+-- A batch that is stored under one of the members gets another name.
+if left and string.find(held, '\n', $number_at, true) then
+  for i = 5, #ARGV, 2 do
+    left = string.sub(held, 2, #ARGV[i] + 1) ~= ARGV[i] and left
+  end
+end
 if left then
   local letters = ''
   for i = 5, #ARGV, 2 do
