@@ -187,22 +187,18 @@ impl<P: Mirror> Core<P> {
     /// it that do not wait either. The response reports the batch again, stored under the next
     /// member; if it is lost, the response to a touch does.
     fn leave_batch(&mut self, lock: &LockName, name: &Member, numbers: &[u64]) {
-        let now = self.now;
         let behind = numbers.iter().copied().take_while(|number| !self.may_join(*number));
         let done: Vec<u64> = std::iter::once(name.number()).chain(behind).collect();
         for number in done {
-            match self.table.get(number).map(|entry| &entry.state) {
-                None => self.give_back(lock.clone(), name.renumbered(number)),
-                // The caller has not taken the refusal yet, so the entry must stay.
-                Some(State::Over) => {
-                    self.table.change(number, |entry| entry.state = entry.leaving(now));
-                }
-                // A leave that is to be repeated later would keep the hold idle until then.
-                Some(State::Leaving { due: Some(_), .. }) => self.make_due(number),
-                Some(_) => {}
+            self.give_back_if_over(lock, name.renumbered(number));
+            let is_due_later =
+                |entry: &Entry<P>| matches!(entry.state, State::Leaving { due: Some(_), .. });
+            // A leave that is to be repeated later would keep the hold idle until then.
+            if self.table.get(number).is_some_and(is_due_later) {
+                self.make_due(number);
             }
         }
-        self.table.touch_by(lock, now + CONFIRM_RETRY);
+        self.table.touch_by(lock, self.now + CONFIRM_RETRY);
     }
 
     /// Records that the server has a known hold as the hold of a batch, with these members waiting

@@ -116,6 +116,19 @@ impl<P: Mirror> Core<P> {
         self.table.change(number, |entry| entry.state = entry.leaving(now));
     }
 
+    /// Does the same as [`give_back`](Self::give_back), also for a member whose entry is over: its
+    /// caller has not taken the refusal yet, so the entry must stay. Does nothing in other states.
+    pub(super) fn give_back_if_over(&mut self, lock: &LockName, member: Member) {
+        let (now, number) = (self.now, member.number());
+        match self.table.get(number).map(|entry| &entry.state) {
+            None => self.give_back(lock.clone(), member),
+            Some(State::Over) => {
+                self.table.change(number, |entry| entry.state = entry.leaving(now));
+            }
+            Some(_) => {}
+        }
+    }
+
     /// Adds an entry for an orphan: a member on the server without an attempt here. The caller must
     /// set the state.
     pub(super) fn insert_orphan(&mut self, lock: LockName, member: Member) {

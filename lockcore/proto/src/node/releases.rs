@@ -132,14 +132,7 @@ impl<P: Mirror> Core<P> {
         }
         for other in batch.iter().flat_map(|batch| &batch.members).filter(|other| **other != number)
         {
-            match self.table.get(*other).map(|entry| &entry.state) {
-                None => self.give_back(lock.clone(), member.renumbered(*other)),
-                // The caller has not taken the refusal yet, so the entry must stay.
-                Some(State::Over) => {
-                    self.table.change(*other, |entry| entry.state = entry.leaving(now));
-                }
-                Some(_) => {}
-            }
+            self.give_back_if_over(&lock, member.renumbered(*other));
         }
         Some(number)
     }

@@ -1636,7 +1636,24 @@ fn is_acquire(request: &StoreRequest) -> bool {
     matches!(request.command, Command::Acquire { .. })
 }
 
-/// Checks that the member whose acquire got this response is served, or that nothing is left of it.
+/// Serves the repeated acquire, with the caller cancelled afterwards if `is_cancelled`. Returns the
+/// other due requests, the acquire and its response.
+fn again(
+    world: &mut World,
+    attempt: u64,
+    is_cancelled: bool,
+) -> (Vec<StoreRequest>, StoreRequest, Answer) {
+    let (acquires, others): (Vec<_>, Vec<_>) =
+        world.due(at(1_000)).into_iter().partition(is_acquire);
+    let again = acquires.into_iter().next().expect("a retry");
+    let answer = world.serve(HERE, at(1_000), &again.command);
+    if is_cancelled {
+        world.core.event(at(1_000)).cancel(attempt);
+    }
+    (others, again, answer)
+}
+
+/// Checks that this attempt is served, or that nothing is left of it if it was cancelled.
 fn is_settled(mut world: World, attempt: u64, is_cancelled: bool, now: Moment) {
     world.run(now);
     if !is_cancelled {
@@ -1655,13 +1672,8 @@ fn a_member_waits_if_the_response_that_grants_its_batch_comes_after_the_claim() 
         let (mut world, [first, second], other) = second_unanswered();
         world.hand_over(at(1), &other);
         world.said.clear();
-        let due = world.due(at(1_000));
-        let again = due.iter().find(|request| is_acquire(request)).expect("a retry");
-        let answer = world.serve(HERE, at(1_000), &again.command);
-        if is_cancelled {
-            world.core.event(at(1_000)).cancel(second);
-        }
-        world.core.event(at(11_500)).replied(again, &answer);
+        let (_, again, answer) = again(&mut world, second, is_cancelled);
+        world.core.event(at(11_500)).replied(&again, &answer);
         world.run(at(11_500));
         let (number, _) = world.take(at(11_500), first).expect("its turn");
         world.core.event(at(11_500)).dropped(number);
@@ -1680,14 +1692,9 @@ fn a_member_waits_if_its_batch_is_stored_under_a_member_that_leaves() {
         }
         world.hand_over(at(2), &other);
         world.said.clear();
-        let due = world.due(at(1_000));
-        let again = due.iter().find(|request| is_acquire(request)).expect("a retry");
-        let answer = world.serve(HERE, at(1_000), &again.command);
-        if is_cancelled {
-            world.core.event(at(1_000)).cancel(second);
-        }
-        world.core.event(at(1_001)).replied(again, &answer);
-        for leave in due.iter().filter(|request| !is_acquire(request)) {
+        let (leaves, again, answer) = again(&mut world, second, is_cancelled);
+        world.core.event(at(1_001)).replied(&again, &answer);
+        for leave in &leaves {
             world.serve(HERE, at(1_001), &leave.command);
             world.core.event(at(1_002)).unanswered(leave, &cut);
         }
