@@ -79,6 +79,10 @@ impl Acquire {
     /// Returns a channel of the [position](Self::position), for a task that displays it. The
     /// channel closes when the acquisition ends: with a guard, with an error, or dropped.
     ///
+    /// Copy the position out of the channel, as below. While a task keeps the value borrowed, for
+    /// example while it prints, the task that publishes the next position blocks, and with it all
+    /// responses to this `Locks`.
+    ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
     /// # let locks = lockcore::Locks::in_memory();
@@ -86,7 +90,8 @@ impl Acquire {
     /// let mut positions = acquire.positions();
     /// tokio::spawn(async move {
     ///     while positions.changed().await.is_ok() {
-    ///         println!("{:?} wait ahead", *positions.borrow_and_update());
+    ///         let ahead = *positions.borrow_and_update();
+    ///         println!("{ahead:?} wait ahead");
     ///     }
     /// });
     /// let guard = acquire.await?;
