@@ -117,7 +117,8 @@ impl LockGuard {
     }
 
     /// Returns true if the server may have granted the lock to another client, so that this hold
-    /// can no longer be relied on. Once `true`, it stays `true`. Causes: the
+    /// can no longer be relied on. Once `true`, it stays `true`, except at the very deadline: there,
+    /// a renewal in time may be noted only after the call. Causes: the
     /// [deadline](Self::deadline) has passed without a renewal; the
     /// [`max_hold`](crate::LockOptions::max_hold) is over; the server no longer has the hold; the
     /// lock was [force-released](crate::Locks::force_release); another guard on the hold was
