@@ -161,7 +161,8 @@ impl LockOptions {
 
     /// Sets the maximum number of waiters in the lock's queue, including this request. A request
     /// that finds the queue full fails with [`QueueFull`](crate::LockErrorKind::QueueFull). At
-    /// least 1.
+    /// least 1. Also applies to a waiter that has to queue again, because the server has lost its
+    /// position.
     ///
     /// Members of a [batch](crate::LocksBuilder::batch_limit) count until the server knows that
     /// they were served: after a second, or when the batch ends.
