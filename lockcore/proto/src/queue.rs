@@ -146,7 +146,8 @@ impl Message {
 /// The limits for the work of one command, so that no script blocks the server for long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The maximum number of members to which the lock is granted.
+    /// The maximum number of members to which the lock is granted. Only tests set it below
+    /// `looked_at`.
     pub granted: usize,
     /// The maximum number of waiters to examine, from the head of the queue.
     pub looked_at: usize,
