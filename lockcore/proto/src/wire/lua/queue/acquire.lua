@@ -1,5 +1,5 @@
--- Acquires a shared hold for one member, or repeats the acquire of any member. KEYS: lock key,
--- token counter. ARGV: node, token floor, latest time of previous servers, channel prefix, member,
+-- Acquires a shared hold for one member, or repeats such an acquire. KEYS: lock key, token counter.
+-- ARGV: node, token floor, latest time of previous servers, channel prefix, member,
 -- lease, weight, limit, queue limit (0: does not wait). Replies `<token> <clock><member>` if the
 -- member was granted and nobody waits; ms left of the holder's lease * 2^20 + position if it was
 -- queued behind an exclusive hold; `<member>` if it was not queued there, because it does not wait;
