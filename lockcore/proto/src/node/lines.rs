@@ -9,7 +9,7 @@ use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::{Effect, Note, StoreRequest};
 use crate::node::entry::{Mirror, State};
-use crate::node::lease::TOUCH_PERIOD;
+use crate::node::lease::{TOUCH_PERIOD, touch_period};
 use crate::node::moment::Moment;
 use crate::{Command, MAX_LINES, MAX_MEMBERS, Presence, Reply, Touched};
 
@@ -96,9 +96,13 @@ impl<P: Mirror> Core<P> {
         let Some(line) = self.table.lines().get(lock) else { return };
         let part = if line.is_rechecked { 2 } else { 10 };
         let numbers: Vec<u64> = line.numbers.iter().copied().collect();
+        // The waiter with the shortest claim may have left since the last touch.
+        let periods = numbers.iter().filter_map(|number| self.table.get(*number));
+        let periods = periods.map(|entry| touch_period(&entry.options));
+        let period = periods.min().unwrap_or(TOUCH_PERIOD);
         let chance = numbers.first().map_or(0, |first| self.chance(*first));
-        let due = now + (line.period - line.period / part / 1_000 * chance);
-        self.table.touched(lock, now);
+        let due = now + (period - period / part / 1_000 * chance);
+        self.table.touched(lock, now, period);
         self.table.touch_at(lock, due);
         for numbers in numbers.chunks(MAX_MEMBERS) {
             let members = numbers.iter().map(|number| self.table.entries()[number].member.clone());

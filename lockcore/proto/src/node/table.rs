@@ -25,6 +25,8 @@ const KEPT: usize = 1_024;
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) numbers: BTreeSet<u64>,
+    /// The longest time between two touches. It is computed at each touch, and a new waiter can only
+    /// shorten it.
     pub(super) period: Duration,
     lane: u16,
     due: Moment,
@@ -278,10 +280,11 @@ impl<P: Mirror> Table<P> {
         self.counts.failed += 1;
     }
 
-    /// Records that all waiters of this node for `lock` were touched.
-    pub(super) fn touched(&mut self, lock: &LockName, now: Moment) {
+    /// Records that all waiters of this node for `lock` were touched, and that `period` is now the
+    /// longest time until the next touch.
+    pub(super) fn touched(&mut self, lock: &LockName, now: Moment, period: Duration) {
         if let Some(line) = self.lines.get_mut(lock) {
-            line.touched = now;
+            (line.touched, line.period) = (now, period);
             line.is_rechecked = false;
         }
     }

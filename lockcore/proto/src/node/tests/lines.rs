@@ -140,3 +140,28 @@ fn of_several_touches_on_their_way_one_has_the_subscription_opened_again() {
     let later = sent(&mut core);
     assert_eq!(unheard(&mut core, at(1_004), &later[0]), 1, "it is still unknown");
 }
+
+// A request with a lease of 100 ms once had all waiters touched 25 times a second for good.
+#[test]
+fn a_line_is_touched_as_rarely_as_its_present_waiters_need_once_one_with_a_short_lease_has_left() {
+    let mut core = core();
+    queued(&mut core, at(0), "a");
+    let options = Terms { lease: Duration::from_millis(100), ..Terms::default() };
+    let short = Request { options, ..wish("a") };
+    let (attempt, request) = core.event(at(0)).begin(short, ()).expect("it is open");
+    let queued = reply(vec![Acquired::Queued { position: 1 }], LEASE, None);
+    core.event(at(0)).replied(&request.expect("there is room"), &Answer::Acquired(queued));
+    core.event(at(1)).cancel(attempt);
+    core.drain();
+    let mut touched = 0;
+    for now in (0..20_000).step_by(10) {
+        for request in ticked(&mut core, at(now)) {
+            let Command::Touch { members } = &request.command else { continue };
+            touched += 1;
+            let members = vec![Presence::Waiting; members.len()];
+            let answer = Touched { members, listeners: 1 };
+            core.event(at(now)).replied(&request, &Answer::Touched(reply(answer, LEASE, None)));
+        }
+    }
+    assert!((4..=7).contains(&touched), "{touched} touches in 20 s");
+}
