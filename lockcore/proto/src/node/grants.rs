@@ -88,7 +88,7 @@ impl<P: Mirror> Core<P> {
                 ReportedBatch { hold, answered, numbers, token: *token, left_ms: *left_ms };
             return self.granted_batch(reported, GrantSource::OtherResponse(request.sent));
         }
-        if self.table.entries().contains_key(&number) {
+        if self.table.get(number).is_some_and(|entry| !matches!(entry.state, State::Over)) {
             let source = match answered.contains(member) {
                 true => GrantSource::AcquireResponse(request.sent),
                 false => GrantSource::OtherResponse(request.sent),
@@ -104,8 +104,9 @@ impl<P: Mirror> Core<P> {
             // The release has overtaken this response, so nothing is left to release.
             return;
         }
-        // The table has no attempt for this member, and no copy of its acquire is in flight.
-        self.give_back(request.lock.clone(), member.clone());
+        // The table has no attempt for this member, or only a refusal that the caller has not taken,
+        // and no copy of its acquire is in flight.
+        self.give_back_if_over(&request.lock, member.clone());
     }
 
     /// Schedules a leave, the request that removes a member, for a member that the server may still
@@ -117,16 +118,18 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Does the same as [`give_back`](Self::give_back), also for a member whose entry is over: its
-    /// caller has not taken the refusal yet, so the entry must stay. Does nothing in other states.
-    pub(super) fn give_back_if_over(&mut self, lock: &LockName, member: Member) {
+    /// caller has not taken the refusal yet, so the entry must stay. Does nothing in other states,
+    /// and then returns false.
+    pub(super) fn give_back_if_over(&mut self, lock: &LockName, member: Member) -> bool {
         let (now, number) = (self.now, member.number());
         match self.table.get(number).map(|entry| &entry.state) {
             None => self.give_back(lock.clone(), member),
             Some(State::Over) => {
                 self.table.change(number, |entry| entry.state = entry.leaving(now));
             }
-            Some(_) => {}
+            Some(_) => return false,
         }
+        true
     }
 
     /// Adds an entry for an orphan: a member on the server without an attempt here. The caller must

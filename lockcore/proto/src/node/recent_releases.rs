@@ -176,10 +176,10 @@ impl<P: Mirror> Core<P> {
             };
             budget -= 1;
             // A member that is in the list twice leaves once.
-            if !self.table.entries().contains_key(&number) {
-                self.give_back(lock, member);
+            if self.give_back_if_over(&lock, member) {
                 self.table.change(number, |entry| {
-                    (entry.leaves_again, entry.ambiguous) = (true, ambiguous);
+                    entry.leaves_again = true;
+                    entry.ambiguous |= ambiguous;
                 });
             }
         }

@@ -1,6 +1,7 @@
 //! Members reported gone by the server, when another server takes over.
 
 use super::*;
+use crate::terms::WhenBusy;
 
 /// Releases a hold; the release is answered.
 fn released(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
@@ -204,4 +205,46 @@ fn a_leave_that_waits_for_its_next_try_keeps_no_member_from_leaving_once_more() 
     core.event(at(2)).unanswered(&refused[0], &StoreError::refused(LockErrorKind::WrongType, "b"));
     core.event(at(3)).moved();
     assert_eq!(leaving(&ticked(&mut core, at(3))), [gone]);
+}
+
+/// Queues an attempt that the server then removes for a newer one. The caller does not take the
+/// refusal.
+fn superseded(core: &mut Core<()>, now: Moment) -> (u64, Member) {
+    let options = Terms { when_busy: WhenBusy::KeepNewest, ..wish("a").options };
+    let newest = Request { options, ..wish("a") };
+    let (attempt, request) = core.event(now).begin(newest, ()).expect("it is open");
+    let request = request.expect("there is room");
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
+    core.event(now).replied(&request, &Answer::Acquired(queued));
+    let member = member_of(&request);
+    core.event(now).heard(Event::Superseded { numbers: vec![member.number()] });
+    core.drain();
+    (attempt, member)
+}
+
+#[test]
+fn a_member_whose_caller_has_not_taken_its_refusal_leaves_once_more_too() {
+    let mut core = core();
+    let (attempt, member) = superseded(&mut core, at(0));
+    core.event(at(1)).moved();
+    let requests = ticked(&mut core, at(1));
+    assert_eq!(leaving(&requests), [member]);
+    answer_all(&mut core, at(2), &requests);
+    assert_eq!(core.counts().given_back, 0);
+    let outcome = core.event(at(3)).take(attempt);
+    assert!(matches!(outcome, Outcome::Refused(Refusal::Kind(LockErrorKind::Superseded))));
+    assert!(core.table.entries().is_empty());
+}
+
+#[test]
+fn a_grant_to_a_member_whose_caller_has_not_taken_its_refusal_is_given_back() {
+    let mut core = core();
+    let (_, member) = superseded(&mut core, at(0));
+    queued(&mut core, at(1), "a");
+    core.event(at(2)).touch_line(&LockName::from("a"));
+    let touch = sent(&mut core).remove(0);
+    let waiting = Touched { members: vec![Presence::Waiting], listeners: 1 };
+    let answer = Answer::Touched(reply(waiting, LEASE, Some(&member)));
+    core.event(at(3)).replied(&touch, &answer);
+    assert_eq!(leaving(&ticked(&mut core, at(3))), [member]);
 }
