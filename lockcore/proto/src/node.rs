@@ -425,6 +425,20 @@ impl<P: Mirror> Core<P> {
     /// Takes the outcome of an attempt, by the number that [`begin`](Self::begin) returned. If the
     /// lock was granted, the caller must release it from now on.
     pub fn take(&mut self, attempt: u64) -> Outcome {
+        let outcome = self.take_last(attempt);
+        if matches!(outcome, Outcome::Waits)
+            && let Some(number) = self.current(attempt)
+            && self.table.get(number).is_some_and(|entry| matches!(entry.state, State::Missed))
+        {
+            self.acquire_in_background(number);
+        }
+        outcome
+    }
+
+    /// Does the same as [`take`](Self::take) for an attempt whose time is up, and which is
+    /// [cancelled](Self::cancel) if it still waits: if the caller did not take a granted lock in
+    /// time, the lock is not requested again.
+    pub fn take_last(&mut self, attempt: u64) -> Outcome {
         let now = self.now;
         let Some(number) = self.current(attempt) else {
             return Outcome::Refused(Refusal::Kind(LockErrorKind::Closed));
@@ -433,7 +447,7 @@ impl<P: Mirror> Core<P> {
         match &entry.state {
             State::Offered(lease) if now >= entry.lapses_at(lease) => {
                 self.miss(number);
-                self.take(attempt)
+                self.take_last(attempt)
             }
             State::Offered(lease) => {
                 let mut lease = lease.clone();
@@ -446,10 +460,6 @@ impl<P: Mirror> Core<P> {
                     entry.caller = Caller::Gone;
                 });
                 Outcome::Granted { number, token, since, waited }
-            }
-            State::Missed => {
-                self.acquire_in_background(number);
-                Outcome::Waits
             }
             _ => {
                 let refusal = self.table.change(number, |entry| {

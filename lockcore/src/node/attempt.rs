@@ -239,6 +239,16 @@ impl Limit {
             _ => self.earliest(),
         }
     }
+
+    /// Returns true if this limit ends the attempt now.
+    fn is_over(self, node: &Node) -> bool {
+        self.instant(node) <= Instant::now()
+    }
+
+    /// Returns true if the time that the caller has set is over.
+    fn is_own_over(self) -> bool {
+        matches!(self, Self::Once(at) | Self::At(at) if at <= Instant::now())
+    }
 }
 
 impl RunningAttempt {
@@ -380,7 +390,7 @@ impl RunningAttempt {
     fn time_out(&self, node: &Arc<Node>, end: End) -> AttemptResult {
         let take = || {
             node.with(|core| {
-                let outcome = core.take(self.attempt);
+                let outcome = core.take_last(self.attempt);
                 let waits = matches!(outcome, Outcome::Waits);
                 let is_answered = core.is_answered(self.attempt);
                 (outcome, is_answered, waits.then(|| core.cancel(self.attempt)).flatten())
@@ -504,9 +514,16 @@ impl Attempt {
             // Right after the request there is no outcome yet. Reading the core shows this at less
             // cost than an event.
             let is_asking = has_just_asked && this.node.read(|core| core.is_asking(attempt));
-            let outcome = match is_asking {
-                true => Outcome::Waits,
-                false => this.node.with(|core| core.take(attempt)),
+            let outcome = if is_asking {
+                Outcome::Waits
+            } else {
+                // A lock that the caller did not take in time is not requested again only to cancel
+                // this request below.
+                let is_over = running.limit.is_own_over();
+                this.node.with(|core| match is_over {
+                    true => core.take_last(attempt),
+                    false => core.take(attempt),
+                })
             };
             if !matches!(outcome, Outcome::Waits) {
                 budget.made_progress();

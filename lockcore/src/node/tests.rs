@@ -42,6 +42,7 @@ mod clocks;
 mod ended;
 mod fenced;
 mod foreign;
+mod missed;
 mod overtaken;
 mod refused;
 mod sets;

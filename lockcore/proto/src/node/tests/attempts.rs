@@ -427,3 +427,17 @@ fn an_attempt_without_a_caller_is_not_noted_as_refused() {
         assert_eq!(core.drain().iter().any(is_note), !is_cancelled, "{answer:?}");
     }
 }
+
+// The caller is about to cancel it.
+#[test]
+fn an_attempt_taken_for_the_last_time_does_not_request_the_lock_again_that_it_has_missed() {
+    let mut core = core();
+    let (attempt, _) = offered(&mut core, at(0), "a");
+    assert!(matches!(core.event(at(60_000)).take_last(attempt), Outcome::Waits));
+    let requests = ticked(&mut core, at(60_000));
+    assert!(requests.iter().all(gives_back), "{requests:?}");
+    core.event(at(60_000)).cancel(attempt);
+    assert_eq!(core.counts().attempts, 0);
+    let requests = ticked(&mut core, at(60_000));
+    assert!(requests.is_empty(), "{requests:?}");
+}
