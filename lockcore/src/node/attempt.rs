@@ -553,10 +553,10 @@ impl Attempt {
                 Some(error) => End::Store(error),
                 None => End::Limit,
             };
-            let at = running.next_look(this.node);
-            if matches!(end, End::Limit) && at > Instant::now() {
-                // The reply has arrived, or a request has succeeded since the timer was set.
-                timer.reset(at);
+            if matches!(end, End::Limit) && !running.limit.is_over(this.node) {
+                // The reply has arrived, or a request has succeeded since the timer was set. If the
+                // next check of the store is due by now, the timer fires at once.
+                timer.reset(running.next_look(this.node));
                 continue;
             }
             let outcome = running.time_out(this.node, end);
