@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use pin_project::pin_project;
 use proto::node::Request;
 use proto::{Command, Demand, FencingToken, LockErrorKind, LockName};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Span;
@@ -233,6 +234,11 @@ impl Hold {
 
     pub(crate) fn span(&self) -> &Span {
         of_either!(self, |hold| hold.span())
+    }
+
+    /// Returns the runtime with the tasks that renew the hold and report its loss.
+    pub(crate) fn runtime(&self) -> &Handle {
+        of_either!(self, |hold| hold.runtime())
     }
 
     pub(crate) fn is_lost(&self) -> bool {

@@ -27,6 +27,7 @@ mod warning_pace;
 
 pub(crate) use attempt::{Attempt, LocalOptions, SILENCE, SLOW};
 pub(crate) use clock::{later, until};
+pub(crate) use deadline::timer_outside;
 use deadline::{TimedRequest, silent, timer};
 pub(crate) use driver::{Driver, Inbox};
 pub(crate) use guard::NodeGuard;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project::pin_project;
@@ -14,7 +14,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::Span;
 
 use crate::backend::{Hold, HoldRelease};
-use crate::node::Loss;
+use crate::foreign::CallerWaker;
+use crate::node::{Loss, timer_outside};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 use crate::types::key::key_of;
@@ -138,17 +139,31 @@ impl LockGuard {
         self.0.state()
     }
 
-    /// Completes when the hold is lost, shortly before the deadline passes. Never completes if the
+    /// Completes when the hold is lost, shortly before the deadline passes; at the deadline if
+    /// another runtime polls it and the runtime of the `Locks` is blocked. Never completes if the
     /// lock is released first.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn lost(&self) {
         let mut cancelled = pin!(self.loss().token().cancelled());
-        poll_fn(|cx| match self.is_lost() {
-            // Read the clock, because the task that reports losses may be late.
-            true => Poll::Ready(()),
-            false => cancelled.as_mut().poll(cx),
+        let mut timer = pin!(timer_outside(self.0.runtime(), || self.deadline()));
+        let mut waker = CallerWaker::default();
+        poll_fn(|cx| {
+            let mut cx = Context::from_waker(waker.catching(cx.waker()));
+            loop {
+                // Read the clock, because the task that reports losses may be late.
+                if self.is_lost() || cancelled.as_mut().poll(&mut cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                let Some(mut timer) = timer.as_mut().as_pin_mut() else { return Poll::Pending };
+                ready!(timer.as_mut().poll(&mut cx));
+                // A renewal has moved the deadline.
+                timer.reset(self.deadline());
+            }
         })
         .await;
     }

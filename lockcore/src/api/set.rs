@@ -273,6 +273,9 @@ impl LockSet {
     /// Completes when the first guard is lost.
     ///
     /// # Cancel safety
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
     /// Can be dropped and called again.
     pub async fn lost(&self) {
         any_lost(&self.guards).await;

@@ -44,6 +44,16 @@ pub(crate) fn timer(at: Instant) -> Sleep {
     sleep_until(at)
 }
 
+/// Creates a timer like [`timer`], unless the current runtime is `own`, whose tasks wake the future
+/// in time. On another runtime, these tasks may be blocked or not run at all.
+///
+/// # Panics
+/// As [`timer`].
+pub(crate) fn timer_outside(own: &Handle, at: impl FnOnce() -> Instant) -> Option<Sleep> {
+    let is_own = Handle::try_current().is_ok_and(|polling| polling.id() == own.id());
+    (!is_own).then(|| timer(at()))
+}
+
 /// The future of the answer to a request. It fails after a timeout.
 #[derive(Debug)]
 pub(crate) struct TimedRequest {
@@ -102,15 +112,10 @@ impl Driver {
         later(Instant::now(), self.longest_answer())
     }
 
-    /// Returns true if the current runtime is the node's own.
-    pub(crate) fn is_own_runtime(&self) -> bool {
-        Handle::try_current().is_ok_and(|polling| polling.id() == self.runtime.id())
-    }
-
     /// Creates the timer that ends the wait for the response to a request sent now. Returns `None`
     /// on the node's own runtime, because the store's timeouts fire there.
     pub(crate) fn timer_elsewhere(&self) -> Option<Pin<Box<Sleep>>> {
-        (!self.is_own_runtime()).then(|| Box::pin(timer(self.answer_deadline())))
+        timer_outside(&self.runtime, || self.answer_deadline()).map(Box::pin)
     }
 
     /// Sends a command that belongs to no attempt or hold of this node, such as an inspection, and

@@ -7,6 +7,7 @@ use std::time::Duration;
 use proto::layout::Ability;
 use proto::node::{GivenBack, Moment};
 use proto::{Answer, Demand, FencingToken, Grant, LockErrorKind, LockName, Renewed};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -111,6 +112,10 @@ impl NodeGuard {
 
     /// Returns the cancellation tokens that are cancelled once the node knows that the hold is
     /// lost.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.hold().node.runtime
+    }
+
     pub(crate) fn loss(&self) -> &Loss {
         self.hold().shared.loss()
     }

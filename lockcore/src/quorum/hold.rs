@@ -25,6 +25,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use proto::node::{Note, Request};
 use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode, Renewal};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -155,6 +156,10 @@ impl Hold {
         &self.span
     }
 
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.shared.primaries().runtime
+    }
+
     pub(crate) fn loss(&self) -> &Loss {
         &self.shared.lost
     }
@@ -194,7 +199,10 @@ impl Hold {
     fn give_back(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         let was_lost = self.is_lost();
         self.shared.report_if_found();
-        let closed = self.shared.has_ended().then(|| self.shared.primaries().closed());
+        // After the end of the runtime, every hold counts as lost. The clock shows whether the work
+        // was protected until now.
+        let is_closed = self.shared.has_ended() && Instant::now() < self.deadline();
+        let closed = is_closed.then(|| self.shared.primaries().closed());
         let shared = Arc::clone(&self.shared);
         let majority = self.shared.primaries().majority();
         let steps = self.shared.take();
