@@ -54,7 +54,7 @@ impl Wake for Caught {
 
 /// The waker of the caller that polls a future: the caller's own, and the waker that catches its
 /// panics. `None` before the first poll.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct CallerWaker(Option<(Waker, Waker)>);
 
 impl CallerWaker {

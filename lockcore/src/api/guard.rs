@@ -170,15 +170,16 @@ impl LockGuard {
 
     /// Returns a future that completes when a background task of this `Locks` detects the loss.
     /// Unlike [`lost`](Self::lost), it does not borrow the guard, and it does not read the clock:
-    /// if the runtime is busy, the task may detect an expired lease late. So also call
-    /// [`is_lost`](Self::is_lost) before critical steps. Costs less than a
-    /// [`cancellation_token`](Self::cancellation_token). Never completes if the lock is released
-    /// first, unless the release finds the hold lost.
+    /// if the runtime of the `Locks` is busy, the task may detect an expired lease late, and if
+    /// that runtime does not run, never. So also call [`is_lost`](Self::is_lost) before critical
+    /// steps. Costs less than a [`cancellation_token`](Self::cancellation_token). Never completes if
+    /// the lock is released first, unless the release finds the hold lost.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
     pub fn lost_owned(&self) -> LostOwned {
-        LostOwned(self.loss().token().clone().cancelled_owned())
+        let cancelled = self.loss().token().clone().cancelled_owned();
+        LostOwned { cancelled, waker: CallerWaker::default() }
     }
 
     /// Returns a token that is cancelled when the hold is lost. Pass it to work that must stop
@@ -317,13 +318,18 @@ impl From<DowngradeError> for LockError {
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
-pub struct LostOwned(#[pin] WaitForCancellationFutureOwned);
+pub struct LostOwned {
+    #[pin]
+    cancelled: WaitForCancellationFutureOwned,
+    waker: CallerWaker,
+}
 
 impl Future for LostOwned {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.project().0.poll(cx)
+        let this = self.project();
+        this.cancelled.poll(&mut Context::from_waker(this.waker.catching(cx.waker())))
     }
 }
 

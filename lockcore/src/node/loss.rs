@@ -7,8 +7,9 @@ use tokio_util::sync::CancellationToken;
 use crate::foreign;
 
 /// The cancellation tokens of a hold, cancelled once the hold is lost. If the waker of one watcher
-/// panics, the others of the same token are not woken: so the tokens that callers have are not
-/// those of the guards.
+/// panics, the other watchers of the token and of its child tokens are not woken. So the guards
+/// wait on a separate token, with wakers that do not panic. The tokens of callers are children of
+/// one token.
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
     /// The token on which the guards wait.
