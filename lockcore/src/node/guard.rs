@@ -48,6 +48,13 @@ impl NodeHold {
         }
         self.node.observer.ended(&self.lock, &self.shared, || *held);
     }
+
+    /// Ends the hold after its last guard. Nobody waits for the outcome.
+    fn forget(&self) {
+        // First, while the core still counts the hold: a shutdown waits for this thread.
+        self.observe_end();
+        self.node.with(|core| core.dropped(self.number));
+    }
 }
 
 impl NodeGuard {
@@ -222,7 +229,14 @@ impl NodeGuard {
         }
         let node = &hold.node;
         if node.has_ended() {
-            return NodeRelease::done(Err(node.closed()));
+            hold.forget();
+            // Every hold counts as lost now. The clock shows whether the work was protected.
+            return NodeRelease::done(Err(
+                match node.clock.refreshed_now() >= hold.shared.until() {
+                    true => LockError::new(LockErrorKind::Lost),
+                    false => node.closed(),
+                },
+            ));
         }
         hold.observe_end();
         match node.with(|core| core.release(hold.number)) {
@@ -256,9 +270,7 @@ impl Drop for NodeGuard {
     fn drop(&mut self) {
         let Some(hold) = self.0.take() else { return };
         if hold.shared.drop_guard() {
-            // First, while the core still counts the hold: a shutdown waits for this thread.
-            hold.observe_end();
-            hold.node.with(|core| core.dropped(hold.number));
+            hold.forget();
         }
     }
 }
