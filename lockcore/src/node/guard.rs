@@ -112,6 +112,10 @@ impl NodeGuard {
         &self.hold().span
     }
 
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.hold().node.runtime
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
         let hold = self.hold();
         hold.shared.is_lost(hold.node.clock.refreshed_now())
@@ -119,10 +123,6 @@ impl NodeGuard {
 
     /// Returns the cancellation tokens that are cancelled once the node knows that the hold is
     /// lost.
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.hold().node.runtime
-    }
-
     pub(crate) fn loss(&self) -> &Loss {
         self.hold().shared.loss()
     }
@@ -152,9 +152,11 @@ impl NodeGuard {
 
     /// Returns another guard that shares the hold.
     pub(crate) fn reenter(&self) -> Self {
-        let hold = self.hold();
+        // First the clone, because a subscriber may panic when it clones the span. Otherwise the
+        // hold would count a guard that nobody drops.
+        let hold = self.hold().clone();
         hold.shared.add_guard();
-        Self(Some(hold.clone()))
+        Self(Some(hold))
     }
 
     /// Renews the hold now, and returns a new fencing token above all tokens seen by this process.
