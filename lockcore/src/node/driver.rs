@@ -354,7 +354,7 @@ impl Driver {
         let (lock, sent) = (lock.clone(), self.clock.now());
         let driver = Arc::clone(self);
         let request = self.read(|core| core.untracked_request(lock, command, sent));
-        self.send_then(request, move |answer| driver.observer.held_by(&wait, answer));
+        self.send_then(request, move |answer| driver.observer.held_by(wait, answer));
     }
 
     /// Sends requests in order, in groups where possible. If `confirmed` is true, the requests are

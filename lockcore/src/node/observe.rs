@@ -223,17 +223,18 @@ impl Observer {
     /// Records the holders' labels in the tracing span of a wait, and links the span to each label
     /// that is a trace context. `wait` contains the span and the request's own label. The own label
     /// is not linked: the request may itself be among the holders by now.
-    pub(crate) fn held_by(&self, wait: &(Span, Label), answer: Result<Answer, StoreError>) {
-        let (span, own) = wait;
-        let Ok(Answer::Inspected(inspection)) = answer else { return };
-        let holders = inspection.holds.iter().filter_map(|hold| hold.party.ours());
-        let labels: Vec<_> = holders.map(|member| Label::unescape(member.label())).collect();
-        foreign::call(WATCHERS, || {
+    pub(crate) fn held_by(&self, wait: (Span, Label), answer: Result<Answer, StoreError>) {
+        // Dropping the span also calls the subscriber.
+        foreign::call(WATCHERS, move || {
+            let (span, own) = wait;
+            let Ok(Answer::Inspected(inspection)) = answer else { return };
+            let holders = inspection.holds.iter().filter_map(|hold| hold.party.ours());
+            let labels: Vec<_> = holders.map(|member| Label::unescape(member.label())).collect();
             span.record("holder", labels.join(" "));
             let Some(links) = &self.trace_links else { return };
             let others = labels.iter().filter(|label| *label != own.as_str());
             let contexts = others.filter_map(|label| label.parse().ok());
-            contexts.for_each(|holder| links.link(span, &holder));
+            contexts.for_each(|holder| links.link(&span, &holder));
         });
     }
 

@@ -4,10 +4,11 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, mpsc};
 use std::task::{Context, Wake, Waker};
 
+use futures_util::FutureExt as _;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
@@ -141,7 +142,13 @@ async fn a_loss_is_noticed_although_the_waker_of_another_watcher_panics() {
         let guard = Arc::new(locks.lock("key").await.expect("free"));
         let token = guard.cancellation_token();
         let mut cancelled = pin!(token.cancelled());
-        assert!(cancelled.as_mut().poll(&mut Context::from_waker(&panics())).is_pending());
+        let mut first = pin!(guard.lost());
+        let mut first_owned = pin!(guard.lost_owned());
+        let waker = panics();
+        let mut panicking = Context::from_waker(&waker);
+        assert!(cancelled.as_mut().poll(&mut panicking).is_pending());
+        assert!(first.as_mut().poll(&mut panicking).is_pending());
+        assert!(first_owned.as_mut().poll(&mut panicking).is_pending());
         let owned = tokio::spawn(soon(guard.lost_owned()));
         let shared = Arc::clone(&guard);
         let lost = tokio::spawn(async move { soon(shared.lost()).await });
@@ -231,4 +238,98 @@ async fn a_subscriber_that_panics_when_a_span_is_left_costs_no_lock() {
         drop(soon(b.lock("key")).await.expect("free"));
         assert_eq!((a.status().waiting, a.status().holding), (0, 0));
     }
+}
+
+/// A subscriber that panics once it is armed: when a span of this name is cloned, or when one of
+/// its clones is dropped.
+struct PanicsOnClone {
+    span: &'static str,
+    is_on_drop: bool,
+    is_armed: AtomicBool,
+}
+
+impl PanicsOnClone {
+    fn of(span: &'static str, is_on_drop: bool) -> Dispatch {
+        LazyLock::force(&ANOTHER);
+        Dispatch::new(Self { span, is_on_drop, is_armed: AtomicBool::new(false) })
+    }
+
+    fn arm(subscriber: &Dispatch) {
+        let this = subscriber.downcast_ref::<Self>().expect("this subscriber");
+        this.is_armed.store(true, Ordering::Relaxed);
+    }
+
+    fn has_panicked(subscriber: &Dispatch) -> bool {
+        let this = subscriber.downcast_ref::<Self>().expect("this subscriber");
+        !this.is_armed.load(Ordering::Relaxed)
+    }
+
+    fn panic_if(&self, is_on_drop: bool) {
+        if self.is_on_drop == is_on_drop && self.is_armed.swap(false, Ordering::Relaxed) {
+            resume_unwind(Box::new("cloned or dropped"));
+        }
+    }
+}
+
+impl Subscriber for PanicsOnClone {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_span() && metadata.name() == self.span
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+
+    fn clone_span(&self, id: &Id) -> Id {
+        self.panic_if(false);
+        id.clone()
+    }
+
+    fn try_close(&self, _: Id) -> bool {
+        self.panic_if(true);
+        false
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_when_a_guard_is_shared_leaves_no_hold_without_a_guard() {
+    let locks = Locks::in_memory();
+    let subscriber = PanicsOnClone::of("hold", false);
+    let acquired = tracing::dispatcher::with_default(&subscriber, || {
+        Box::pin(locks.lock("key")).now_or_never()
+    });
+    let guard = acquired.expect("at once").expect("free");
+    PanicsOnClone::arm(&subscriber);
+    let shared = catch_unwind(AssertUnwindSafe(|| guard.reenter()));
+    assert!(shared.is_err() && PanicsOnClone::has_panicked(&subscriber));
+    assert_eq!(guard.hold_count(), 1);
+    drop(guard);
+    drop(soon(locks.lock("key")).await.expect("free"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_when_it_has_the_holders_of_a_wait_ends_no_wait() {
+    let locks = Locks::in_memory();
+    let held = locks.lock("key").await.expect("free");
+    let subscriber = PanicsOnClone::of("acquire", true);
+    PanicsOnClone::arm(&subscriber);
+    let mut wait = Box::pin(locks.key("key").record_holders(true).lock());
+    tracing::dispatcher::with_default(&subscriber, || {
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = catch_unwind(AssertUnwindSafe(|| wait.as_mut().poll(&mut context)));
+        assert!(polled.expect("the panic has not propagated").is_pending());
+    });
+    assert!(PanicsOnClone::has_panicked(&subscriber));
+    drop(held);
+    drop(soon(wait).await.expect("its turn"));
 }
