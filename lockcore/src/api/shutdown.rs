@@ -33,7 +33,9 @@ impl Driver {
         let end = later(deadline, request_timeout);
         let failed_before = self.read(Core::counts).failed;
         self.with(|core| core.close());
-        let is_answered = |counts: Counts| counts.attempts + counts.given_back == 0;
+        // After the end of the runtime, no response arrives.
+        let is_answered =
+            |counts: Counts| self.has_ended() || counts.attempts + counts.given_back == 0;
         // Leave the queues first: otherwise a released lock would be granted to a waiter of this
         // node before the waiter leaves.
         let waiters =
