@@ -11,9 +11,10 @@ use tokio::time::{Instant, sleep_until};
 /// The duration that is added instead of a longer one if an instant would overflow: thirty years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
-/// Returns `at` plus `by`, or on overflow an instant thirty years after `at`.
+/// Returns `at` plus `by`, or on overflow an instant thirty years after `at`, or `at` if that
+/// overflows, too.
 pub(crate) fn later(at: Instant, by: Duration) -> Instant {
-    at.checked_add(by).unwrap_or_else(|| at + FAR)
+    at.checked_add(by).or_else(|| at.checked_add(FAR)).unwrap_or(at)
 }
 
 /// Waits until this instant, or forever if it is `None`. The first poll creates the timer.
@@ -132,6 +133,16 @@ mod boot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_after_the_last_instant_ends_there_without_a_panic() {
+        let seconds = |bit: u32| Duration::from_secs(1 << bit);
+        let last = (0..64)
+            .rev()
+            .fold(Instant::now(), |last, bit| last.checked_add(seconds(bit)).unwrap_or(last));
+        assert_eq!(later(last, seconds(0)), last);
+        assert_eq!(later(Instant::now(), Duration::MAX).elapsed(), Duration::ZERO);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_clock_follows_a_paused_one_and_adds_suspensions() {
