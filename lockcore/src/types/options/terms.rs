@@ -11,7 +11,9 @@ impl LockOptions {
     /// [`checked`](Self::checked), does not check ranges.
     pub(crate) fn terms(self) -> Terms {
         let defaults = Terms::default();
-        let max_hold = self.max_hold.or(defaults.max_hold);
+        // A hold whose end no clock reaches has none, such as `Duration::MAX`, also from a file.
+        let ends = |max_hold: &Duration| u64::try_from(max_hold.as_micros()).is_ok();
+        let max_hold = self.max_hold.or(defaults.max_hold).filter(ends);
         Terms {
             lease: self.lease.unwrap_or(match max_hold {
                 Some(max_hold) => defaults.lease.min(max_hold).max(LockOptions::MIN_LEASE),
@@ -65,6 +67,17 @@ mod tests {
         let terms = LockOptions::new().fixed_lease(lease).terms();
         assert_eq!(terms, Terms { lease, renewal: Renewal::Fixed, ..Terms::default() });
         assert_eq!(terms.lease_ms(), 7_000);
+    }
+
+    // A hold with an end is served alone.
+    #[test]
+    fn a_hold_that_may_last_for_ever_has_no_end() {
+        let unlimited = LockOptions::new().max_hold(Duration::MAX);
+        assert_eq!(unlimited.terms(), Terms::default());
+        assert_eq!(
+            unlimited.or(LockOptions::new().max_hold(Duration::ZERO)).terms().max_hold,
+            None
+        );
     }
 
     #[test]

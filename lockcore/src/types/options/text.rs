@@ -87,6 +87,8 @@ impl TryFrom<Text> for LockOptions {
 
 #[cfg(test)]
 mod tests {
+    use proto::Terms;
+
     use super::*;
 
     fn read(text: &str) -> Result<LockOptions, serde_json::Error> {
@@ -122,6 +124,7 @@ mod tests {
         );
         let no_limit = serde_json::to_string(&LockOptions::new().max_hold(Duration::MAX)).unwrap();
         assert!(read(&no_limit).unwrap().max_hold > Some(LockOptions::MAX_LEASE), "{no_limit}");
+        assert_eq!(read(&no_limit).unwrap().terms(), Terms::default(), "{no_limit}");
     }
 
     #[test]
