@@ -12,6 +12,7 @@ facts! {
         a_thread_at_the_head_that_is_heard_of_ends_all_suspicion,
         a_thread_that_queues_again_is_not_taken_for_the_one_that_it_was,
         a_thread_that_queued_after_a_ghost_of_its_jvm_was_found_out_has_its_own_eight_seconds,
+        a_suspect_is_remembered_between_two_tries_that_are_minutes_apart,
         a_suspect_that_is_heard_of_again_has_its_eight_seconds_anew,
         a_suspect_from_before_the_clock_was_set_back_is_dropped_after_eight_seconds,
         a_jvm_behind_a_member_that_is_skipped_is_told_when_that_one_is_gone,
@@ -97,6 +98,16 @@ async fn a_thread_that_queued_after_a_ghost_of_its_jvm_was_found_out_has_its_own
     bench.age_suspects(5_000).await;
     b.touch(&[&waiting]).await;
     assert_eq!(bench.holder().await, Some(waiting), "none is before it");
+}
+
+async fn a_suspect_is_remembered_between_two_tries_that_are_minutes_apart(mut bench: Bench) {
+    let a = bench.node().await;
+    let holder = a.hold(30_000).await;
+    bench.jvm_queues(THREADS[1], STEP_MS).await;
+    a.release(&holder).await;
+    assert_eq!(bench.suspects().await, [THREADS[1]]);
+    bench.pass(STEP_MS / 2).await;
+    a.hold(30_000).await;
 }
 
 async fn a_suspect_that_is_heard_of_again_has_its_eight_seconds_anew(mut bench: Bench) {

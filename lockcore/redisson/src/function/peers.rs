@@ -23,8 +23,9 @@ pub const LEADING: usize = 64;
 /// from when a command first found it so.
 pub const GRACE_MS: u64 = 8_000;
 /// Time, in ms, for which suspects (waiting JVM threads without a subscription) are remembered
-/// after they were last recorded.
-pub const SUSPECTS_MS: u64 = 60_000;
+/// after they were last recorded. Longer than the five minutes after which a thread that queued at
+/// the head leaves by its own score, so that seldom tries find a dead thread, too.
+pub const SUSPECTS_MS: u64 = 600_000;
 /// Number of waiters at the head of the queue that are searched for suspects, to bound the cost.
 pub const LOOKED_AT: usize = 256;
 /// Time, in ms, for which the keys with the liveness deadlines and the order of arrival of lockcore
