@@ -129,7 +129,17 @@ pub(super) async fn release(
         return refusal.into_response(form);
     }
     let remote = remote.map(|Extension(ConnectInfo(address))| address);
-    let seen = holders.and_then(|holders| serde_json::from_str(&holders).ok());
+    // An unreadable list does not count as none, which would release whoever holds.
+    let seen = match holders.map(|holders| serde_json::from_str(&holders)).transpose() {
+        Ok(seen) => seen,
+        Err(_) => {
+            let sentence = "The field `holders` is not a JSON list of strings, so nothing was \
+                released: send the `member` texts of the lock's JSON, or omit the field to \
+                release whoever holds.";
+            let status = StatusCode::UNPROCESSABLE_ENTITY;
+            return Refusal::new(status, "request-unreadable", sentence).into_response(form);
+        }
+    };
     match release_all(&board, &name, seen, remote).await {
         Err(refusal) => refusal.into_response(form),
         Ok(released) if form == Form::Json => page::json(&json!({ "released": released })),

@@ -85,6 +85,36 @@ async fn a_form_releases_the_holder_that_its_page_has_shown_and_no_other() {
     guard.lost().await;
 }
 
+// Once, an unreadable list counted as none, and anybody was released.
+#[tokio::test]
+async fn a_list_of_holders_that_cannot_be_read_releases_nobody_and_no_list_whoever_holds() {
+    let locks = Locks::in_memory();
+    let pages = switched_on(&locks);
+    let guard = locks.lock("key").await.unwrap();
+    let (token, cookie) = opened(&pages).await;
+    let headers = [("cookie", &*cookie), ("accept", "application/json")];
+    let (unreadable, changed) = ((422, "request-unreadable"), (409, "holder-changed"));
+    for (holders, (expected, code)) in [
+        ("", unreadable),
+        ("null", unreadable),
+        ("none", unreadable),
+        ("%22a%22", unreadable),
+        ("%7B%7D", unreadable),
+        ("%5B1%5D", unreadable),
+        ("%5B%22a", unreadable),
+        ("%5B%5D", changed), // from the page of a free lock
+    ] {
+        let body = format!("name=key&token={token}&holders={holders}");
+        let (status, text) = read(send_body(&pages, body, &headers).await).await;
+        let problem: Value = serde_json::from_str(&text).unwrap();
+        let code_of = problem["code"].as_str();
+        assert_eq!((status.as_u16(), code_of), (expected, Some(code)), "{holders}");
+        assert!(!guard.is_lost(), "{holders}");
+    }
+    assert_eq!(send(&pages, &token, &headers).await.status(), 200);
+    guard.lost().await;
+}
+
 #[tokio::test]
 async fn a_dashboard_releases_nothing_unless_it_is_switched_on() {
     let locks = Locks::in_memory();
