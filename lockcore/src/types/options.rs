@@ -122,6 +122,13 @@ impl LockOptions {
         self
     }
 
+    /// Turns on the watchdog, whatever the length of the lease. Public only for lock-idempotency.
+    #[doc(hidden)]
+    pub const fn renewed(mut self) -> Self {
+        self.renewal = Some(Renewal::Watchdog);
+        self
+    }
+
     /// Sets how long to wait for the lock, after which the request fails with
     /// [`Timeout`](crate::LockErrorKind::Timeout). Zero tries once.
     pub const fn wait(mut self, wait: Duration) -> Self {

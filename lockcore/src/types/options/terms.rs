@@ -86,4 +86,11 @@ mod tests {
         assert_eq!(lease(Duration::from_secs(5)), Duration::from_secs(5));
         assert_eq!(lease(Duration::from_secs(50)), Terms::default().lease);
     }
+
+    #[test]
+    fn a_lease_that_is_renewed_keeps_its_length() {
+        let fixed = LockOptions::new().fixed_lease(Duration::from_secs(7));
+        let renewed = LockOptions::new().lease(Duration::from_secs(7));
+        assert_eq!(LockOptions::new().renewed().or(fixed).terms(), renewed.terms());
+    }
 }
