@@ -135,7 +135,13 @@ impl IdempotencyLayer {
     /// `set` receives the current options and returns the new ones. By default a request waits as
     /// long as the `Locks` sets, or at most 10 s.
     ///
-    /// [`on_lost`](LockScopeLayer::on_lost), [`max_hold`](LockScopeLayer::max_hold),
+    /// A request holds its lock while the handler runs, at most for [`max_run`](Self::max_run).
+    /// Other limits of the hold do not apply, neither set here nor as a default of the `Locks`:
+    /// [`max_hold`](LockScopeLayer::max_hold) has no effect, and a
+    /// [`fixed_lease`](LockScopeLayer::fixed_lease) is renewed. Otherwise the next request with the
+    /// key could run the handler beside the first.
+    ///
+    /// [`on_lost`](LockScopeLayer::on_lost),
     /// [`hold_until_body_end`](LockScopeLayer::hold_until_body_end) and
     /// [`release_in_background`](LockScopeLayer::release_in_background) do not stop a running
     /// handler. Only [`max_run`](Self::max_run) does.

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
+use lockcore::LockOptions;
 use tower::{BoxError, Layer as _, Service, ServiceExt as _, service_fn};
 use tracing::Instrument as _;
 
@@ -21,6 +23,10 @@ use crate::refusal::{Cause, Refusal};
 use crate::request_body::ReadBody;
 use crate::response_body::{AnswerBody, ResponseBody};
 use crate::work::{Keyed, Work};
+
+/// Options that replace a limit of the hold, set for the layer or as a default of the `Locks`. At
+/// the end of such a hold, the next request with the key would run the handler beside this one.
+const WHOLE_RUN: LockOptions = LockOptions::new().renewed().max_hold(Duration::MAX);
 
 /// An HTTP service that runs the inner service once for each idempotency key; made by
 /// [`IdempotencyLayer`](crate::IdempotencyLayer).
@@ -121,7 +127,7 @@ where
     // The scope reads the deadline, the trace and the connection from the request head, and renders
     // refusals by the lock. It is outside the reading of the body, so that the deadline is counted
     // from the head, and does not get the body, which this layer reads itself.
-    let locking = config.locking.clone();
+    let locking = config.locking.clone().options(WHOLE_RUN);
     let mut unread = Some((inner, config, key, body));
     let line = locking.layer(service_fn(move |request: Request<_>| {
         let unread = unread.take().expect("a scope calls its service once for each call");

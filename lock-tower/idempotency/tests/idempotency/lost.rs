@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 use lock_idempotency::{RecordKey, Scope};
 use lock_tests::http::{gate, text};
+use lock_tower::LockScopeLayer;
 use lockcore::Locks;
 
 use crate::support::{Spy, gated, layer, payment, send, serve, settle, spawn};
@@ -94,4 +95,28 @@ async fn a_handler_that_takes_too_long_is_stopped_and_leaves_no_answer() {
     settle().await;
     assert_eq!(locks.status().holding, 0);
     assert_eq!(send(&service, payment("a1")).await.code(), "idempotency-outcome-unknown");
+}
+
+// Once, the hold ended by itself, and the repeat ran the handler beside the first request.
+#[tokio::test(start_paused = true)]
+async fn no_limit_of_a_hold_lets_a_repeat_run_beside_the_first_request() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    type Set = fn(LockScopeLayer) -> LockScopeLayer;
+    let cases: [(Locks, Set); 4] = [
+        (Locks::builder().max_hold(LIMIT).in_memory().unwrap(), |locks| locks),
+        (Locks::builder().fixed_lease(LIMIT).in_memory().unwrap(), |locks| locks),
+        (Locks::in_memory(), |locks| locks.max_hold(LIMIT)),
+        (Locks::in_memory(), |locks| locks.fixed_lease(LIMIT)),
+    ];
+    for (case, (locks, set)) in cases.into_iter().enumerate() {
+        let (service, mut keeper) = gated(&layer(&locks, &Spy::default()).locking(set));
+        let first = spawn(&service, payment("a1"));
+        keeper.entered().await;
+        let repeat = spawn(&service, payment("a1"));
+        tokio::time::sleep(3 * LIMIT).await;
+        assert!(keeper.is_alone(), "case {case}: two handlers run");
+        keeper.let_one_on();
+        assert_eq!(first.await.unwrap().body, "paid", "case {case}");
+        assert!(repeat.await.unwrap().is_replayed(), "case {case}");
+    }
 }
