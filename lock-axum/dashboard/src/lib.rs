@@ -101,8 +101,10 @@ use live::Live;
 use overview::{LastSurvey, Which};
 use turns::Queues;
 
+/// The maximum number of holders, and of waiters, that a page shows.
+const MOST_SHOWN: u32 = 1_000;
 /// The maximum size in bytes for a submitted form.
-const MAX_FORM: usize = 8 << 10;
+const MAX_FORM: usize = 64 << 10;
 /// The maximum number of queues, or parts of queues, whose turns are observed for the pages of
 /// locks. Each takes about 100 kB if it has 1 000 waiters. More than the pages that update at a
 /// time, so that these do not replace each other.
@@ -144,9 +146,11 @@ impl Dashboard {
     /// the form for a signed-in operator. A request is also refused if the browser reports a
     /// foreign origin, or if the [host name](Self::hosts) is not the dashboard's.
     ///
-    /// The form also contains the holders that its page has shown. If none of them holds any more,
-    /// and another does, nothing is released (409). A program that submits the form can send them,
-    /// too, as `holders`: a JSON list of `member` texts from the lock's JSON.
+    /// The form also contains the holders that its page has shown; of more than 64, the oldest. If
+    /// none of them holds any more, and another does, nothing is released (409), unless there are a
+    /// thousand holders. A program that submits the form can also send `holders`: a JSON list of
+    /// `member` texts from the lock's JSON, all or some. Without the field, it releases whoever
+    /// holds. A form may have 64 KiB.
     pub fn allow_release(mut self, allow: bool) -> Self {
         self.allows_release = allow;
         self
@@ -290,9 +294,10 @@ impl Default for Part {
 }
 
 impl Part {
-    /// Returns how many entries to show: the requested number, but at least 1 and at most 1 000.
+    /// Returns how many entries to show: the requested number, but at least 1 and at most
+    /// [`MOST_SHOWN`].
     fn most(self) -> u32 {
-        self.most.clamp(1, 1_000)
+        self.most.clamp(1, MOST_SHOWN)
     }
 }
 

@@ -66,8 +66,7 @@ pub(super) async fn show(
         }
         (meant::question(&view.meant))
     };
-    let rest =
-        token.as_ref().map(|token| release::form(&view.name, token, &view.holding_members()));
+    let rest = token.as_ref().map(|token| release::form(&view.name, token, &view.holders));
     let parts = Parts { notes: Some(notes), live: Some(view.markup()), rest };
     release::with_cookie(frame(Page::Lock, &title, parts), token)
 }
@@ -108,8 +107,9 @@ struct LockView {
 
 /// A holder or a waiter of the lock.
 #[derive(Debug, Serialize)]
-struct Member {
-    member: String,
+pub(super) struct Member {
+    /// The text that stands for the holder or waiter in the store.
+    pub(super) member: String,
     label: Option<String>,
     node: Option<String>,
     /// The process that holds or waits, as `host:pid`. `None` if the process has not published this
@@ -118,7 +118,7 @@ struct Member {
     demand: String,
     /// The time since the holder or waiter requested the lock, in ms. For a holder, this includes
     /// the wait. `None` for other programs, such as a JVM service.
-    age_ms: Option<u64>,
+    pub(super) age_ms: Option<u64>,
     /// The remaining lease in ms; 0 for a waiter.
     lease_ms: u64,
     /// True if the holder may not have renewed the lease since the grant, because the remaining
@@ -178,11 +178,6 @@ impl LockView {
 
     fn with_token(self, token: Option<&Token>) -> Self {
         Self { release_token: token.map(|token| token.as_str().to_owned()), ..self }
-    }
-
-    /// Returns the texts that stand for the shown holders in the store.
-    fn holding_members(&self) -> Vec<&str> {
-        self.holders.iter().map(|holder| &*holder.member).collect()
     }
 
     fn markup(&self) -> Markup {

@@ -5,10 +5,12 @@
 //! - The token is in the form and in a cookie that other sites cannot set or read. This process
 //!   does not store it, because behind a load balancer another process may receive the form.
 //! - The form has the holders that the page showed. Otherwise a page that was opened long ago, or a
-//!   second click, would release the next holder, who does nothing wrong.
+//!   second click, would release the next holder, who does nothing wrong. Of many holders it has
+//!   only the oldest, which are the stuck ones, so that the size of the form has a limit.
 //! - Current browsers report a request's origin, which would be enough. The token protects users of
 //!   other browsers.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,15 +24,18 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Board;
+use super::{Board, MOST_SHOWN};
 use super::accept::Fields;
 use super::form::Form;
 use super::host::is_from_here;
+use super::lock::Member;
 use super::page::{self, lock_path};
 use super::refusal::Refusal;
 
-/// The maximum number of holders that are compared with the form, and whose labels are logged.
-const MOST_HOLDERS: u32 = 10;
+/// The maximum number of holders in a form.
+const MOST_SENT: usize = 64;
+/// The maximum number of holders whose labels are logged.
+const MOST_LOGGED: usize = 10;
 /// The name of the cookie with the token of the release form.
 const NAME: &str = "lock-dashboard";
 /// The length of the token in the release form, in hexadecimal digits: 128 random bits.
@@ -84,10 +89,14 @@ pub(super) fn with_cookie(mut response: Response, token: Option<Token>) -> Respo
 }
 
 /// Renders the form that releases the lock with this name. The form has to be unfolded first, so
-/// that one click cannot release the lock. This works without JavaScript.
-/// `holders` are the texts of the shown holders in the store.
-pub(super) fn form(name: &str, token: &Token, holders: &[&str]) -> Markup {
-    let holders = json!(holders).to_string();
+/// that one click cannot release the lock. This works without JavaScript. `holders` are the shown
+/// holders.
+pub(super) fn form(name: &str, token: &Token, holders: &[Member]) -> Markup {
+    let mut oldest: Vec<&Member> = holders.iter().collect();
+    oldest.sort_by_key(|holder| Reverse(holder.age_ms));
+    oldest.truncate(MOST_SENT);
+    let members: Vec<&str> = oldest.into_iter().map(|holder| &*holder.member).collect();
+    let holders = json!(members).to_string();
     html! {
         details.release {
             summary { "Force-release" }
@@ -111,8 +120,8 @@ pub(super) fn form(name: &str, token: &Token, holders: &[&str]) -> Markup {
 pub(super) struct Release {
     name: String,
     token: String,
-    /// The texts of the holders that the user saw, as a JSON list. `None` from a program that
-    /// releases whoever holds.
+    /// The texts of holders that the user saw, as a JSON list. `None` from a program that releases
+    /// whoever holds.
     holders: Option<String>,
 }
 
@@ -160,12 +169,12 @@ async fn release_all(
     remote: Option<SocketAddr>,
 ) -> Result<bool, Refusal> {
     // The holders are read before the release, which deletes them from the server.
-    let holders = board.locks.inspect_part(name, 0, MOST_HOLDERS).await;
+    let holders = board.locks.inspect_part(name, 0, MOST_SHOWN).await;
     let holders = holders.map_err(Refusal::of_lock)?.holders;
-    // Of many holders, the page and this inspection may have shown different parts.
-    let seen = seen.filter(|seen| seen.len() < MOST_HOLDERS as usize);
-    let is_other = |seen: &Vec<String>| !holders.iter().any(|holder| seen.contains(&holder.member));
-    if !holders.is_empty() && seen.as_ref().is_some_and(is_other) {
+    // If there are more holders, the holders that the user saw may be among the others.
+    let is_whole = holders.len() < MOST_SHOWN as usize;
+    let is_other = |seen: Vec<String>| !holders.iter().any(|holder| seen.contains(&holder.member));
+    if is_whole && !holders.is_empty() && seen.is_some_and(is_other) {
         let sentence = "The holders have changed since the page was opened, so nothing was \
             released: open the lock's page again.";
         return Err(Refusal::new(StatusCode::CONFLICT, "holder-changed", sentence));
@@ -173,7 +182,8 @@ async fn release_all(
     let released = board.locks.force_release(name).await.map_err(Refusal::of_lock)?;
     if released {
         let lock = if board.locks.redacts_names() { "(redacted)" } else { name };
-        let labels = holders.iter().map(|holder| holder.label.as_deref().unwrap_or_default());
+        let labels = holders.iter().take(MOST_LOGGED);
+        let labels = labels.map(|holder| holder.label.as_deref().unwrap_or_default());
         let holders = labels.collect::<Vec<_>>().join(" ");
         // Escaped, because both may contain characters that forge log lines.
         let (lock, holders) = (lock.escape_debug(), holders.escape_debug());

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::response::Response;
 use lock_dashboard::Dashboard;
-use lockcore::{Locks, MemoryStore};
+use lockcore::{LockGuard, Locks, MemoryStore};
 use serde_json::Value;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -83,6 +83,56 @@ async fn a_form_releases_the_holder_that_its_page_has_shown_and_no_other() {
     let form = filled_in(&pages, &cookie).await;
     assert_eq!(read(send_body(&pages, form, &headers).await).await.0, 200);
     guard.lost().await;
+}
+
+/// Acquires this many shared holds, with labels as long as that of a pod.
+async fn readers(locks: &Locks, count: usize) -> Vec<LockGuard> {
+    let mut guards = Vec::new();
+    for reader in 0..count {
+        let label = format!("documents-7c9f8d6b5-x2x4z:{reader:04}");
+        guards.push(locks.key("key").label(label).read().await.unwrap());
+    }
+    guards
+}
+
+#[tokio::test]
+async fn a_form_with_the_oldest_of_many_holders_releases_them_all() {
+    let locks = Locks::in_memory();
+    let pages = switched_on(&locks);
+    let guards = readers(&locks, 150).await;
+    let (_, cookie) = opened(&pages).await;
+    let headers = [("cookie", &*cookie), ("accept", "application/json")];
+    let form = filled_in(&pages, &cookie).await;
+    let (status, text) = read(send_body(&pages, form, &headers).await).await;
+    assert_eq!((status.as_u16(), &*text), (200, r#"{"released":true}"#));
+    for guard in guards {
+        guard.lost().await;
+    }
+}
+
+// Once, ten holders or more were not compared.
+#[tokio::test]
+async fn a_form_with_many_holders_releases_them_while_one_is_left_and_no_other() {
+    let locks = Locks::in_memory();
+    let pages = switched_on(&locks);
+    let (_, cookie) = opened(&pages).await;
+    let headers = [("cookie", &*cookie), ("accept", "application/json")];
+    for left in [1, 0] {
+        let mut guards = readers(&locks, 12).await;
+        let form = filled_in(&pages, &cookie).await;
+        for guard in guards.drain(left..) {
+            guard.release().await.unwrap();
+        }
+        let next = if left == 0 { Some(locks.lock("key").await.unwrap()) } else { None };
+        let (status, text) = read(send_body(&pages, form, &headers).await).await;
+        match next {
+            None => assert_eq!(status, 200, "{text}"),
+            Some(next) => {
+                assert_eq!(status, 409, "{text}");
+                assert!(text.contains("holder-changed") && !next.is_lost(), "{text}");
+            }
+        }
+    }
 }
 
 // Once, an unreadable list counted as none, and anybody was released.
