@@ -15,8 +15,8 @@ use super::form::Form;
 use super::live;
 use super::meant;
 use super::page::{
-    self, Page, Parts, age, ago, count, demand, frame, lock_path, ms, optional_age, table, text,
-    visible,
+    self, Page, Parts, age, ago, count, demand, frame, label_or, lock_path, ms, optional_age,
+    table, text, visible,
 };
 use super::refusal::Refusal;
 use super::release::{self, Token};
@@ -243,7 +243,7 @@ impl Member {
     /// service, set no label, so the text that stands for the holder or waiter in the store is
     /// shown instead.
     fn name(&self) -> Markup {
-        let label = self.label.as_deref().unwrap_or(&self.member);
+        let label = label_or(self.label.as_deref(), &self.member);
         html! {
             (text(label))
             @if let Some(process) = self.process.as_deref().filter(|process| *process != label) {

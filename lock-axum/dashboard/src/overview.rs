@@ -20,7 +20,7 @@ use super::accept::Query;
 use super::form::Form;
 use super::live;
 use super::page::{
-    self, Page, Parts, age, ago, count, frame, lock_link, ms, optional_age, table, text,
+    self, Page, Parts, age, ago, count, frame, label_or, lock_link, ms, optional_age, table, text,
 };
 use super::refusal::Refusal;
 use super::turns::Queues;
@@ -364,15 +364,15 @@ impl Busy {
             Some(lock) => queues.note(lock, 0, inspection.waiters.get(..1).unwrap_or_default()),
             None => None,
         };
-        let first = inspection.holders.into_iter().next();
-        let holder = first.as_ref();
+        let holder = inspection.holders.first();
         Self {
             name: lock.as_deref().and_then(|lock| locks.key_of(lock)),
             lock,
             holding: inspection.holding,
             age_ms: holder.and_then(|holder| holder.age).map(ms),
             lease_ms: holder.map(|holder| ms(holder.lease_left)),
-            holder: first.map(|holder| holder.label.unwrap_or(holder.member)),
+            holder: holder
+                .map(|holder| label_or(holder.label.as_deref(), &holder.member).to_owned()),
             waiting: inspection.waiting,
             next_waits_ms: inspection.waiters.first().and_then(|waiter| waiter.age).map(ms),
             turn_in_ms: turn.map(ms),

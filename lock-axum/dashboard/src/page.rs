@@ -184,6 +184,12 @@ pub(super) fn text(text: &str) -> Markup {
     html! { bdi { (visible(text)) } }
 }
 
+/// Returns the label of a holder or waiter. If it has none or an empty label, returns `member`, the
+/// text that stands for it in the store.
+pub(super) fn label_or<'a>(label: Option<&'a str>, member: &'a str) -> &'a str {
+    label.filter(|label| !label.is_empty()).unwrap_or(member)
+}
+
 /// Returns the text with control characters replaced by visible escapes.
 pub(super) fn visible(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());

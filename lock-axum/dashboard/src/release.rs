@@ -24,17 +24,17 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Board, MOST_SHOWN};
 use super::accept::Fields;
 use super::form::Form;
 use super::host::is_from_here;
 use super::lock::Member;
-use super::page::{self, lock_path};
+use super::page::{self, label_or, lock_path};
 use super::refusal::Refusal;
+use super::{Board, MOST_SHOWN};
 
 /// The maximum number of holders in a form.
 const MOST_SENT: usize = 64;
-/// The maximum number of holders whose labels are logged.
+/// The maximum number of holders that are logged.
 const MOST_LOGGED: usize = 10;
 /// The name of the cookie with the token of the release form.
 const NAME: &str = "lock-dashboard";
@@ -182,9 +182,9 @@ async fn release_all(
     let released = board.locks.force_release(name).await.map_err(Refusal::of_lock)?;
     if released {
         let lock = if board.locks.redacts_names() { "(redacted)" } else { name };
-        let labels = holders.iter().take(MOST_LOGGED);
-        let labels = labels.map(|holder| holder.label.as_deref().unwrap_or_default());
-        let holders = labels.collect::<Vec<_>>().join(" ");
+        let shown = holders.iter().take(MOST_LOGGED);
+        let names = shown.map(|holder| label_or(holder.label.as_deref(), &holder.member));
+        let holders = names.collect::<Vec<_>>().join(" ");
         // Escaped, because both may contain characters that forge log lines.
         let (lock, holders) = (lock.escape_debug(), holders.escape_debug());
         let remote = remote.map(tracing::field::display);

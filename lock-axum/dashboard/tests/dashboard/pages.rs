@@ -59,6 +59,20 @@ async fn the_page_of_a_lock_shows_its_holders_and_its_queue_in_order() {
     assert!(pages.html("lock?name=free").await.contains("Nobody."));
 }
 
+// Once, its cell was empty.
+#[tokio::test]
+async fn a_holder_with_an_empty_label_has_the_name_that_it_has_in_the_store() {
+    let locks = Locks::in_memory();
+    let _guard = locks.key("doc").label("").lock().await.unwrap();
+    let pages = Pages::of(&locks);
+    let seen = pages.json("lock?name=doc").await;
+    let member = seen["holders"][0]["member"].as_str().unwrap();
+    for path in ["lock?name=doc", "overview"] {
+        let page = pages.html(path).await;
+        assert!(page.contains(&format!("<bdi>{member}</bdi>")), "{path}: {page}");
+    }
+}
+
 // N3: only the label identified the process to restart.
 #[tokio::test]
 async fn the_page_of_a_lock_shows_the_process_of_holder_and_waiter_beside_the_label() {

@@ -49,7 +49,7 @@ async fn send_body(pages: &Pages, body: String, headers: &[(&str, &str)]) -> Res
 
 /// Returns the body of the form on the page of the lock, as a browser sends it.
 async fn filled_in(pages: &Pages, cookie: &str) -> String {
-    let request = Request::get("/admin/locks/lock?name=key").header("cookie", cookie);
+    let request = Request::get("/admin/locks/lock?name=key&most=1000").header("cookie", cookie);
     let (_, page) = read(pages.ask(request.body(Body::empty()).unwrap()).await).await;
     let value = |name: &str| {
         let (_, rest) = page.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
@@ -99,7 +99,7 @@ async fn readers(locks: &Locks, count: usize) -> Vec<LockGuard> {
 async fn a_form_with_the_oldest_of_many_holders_releases_them_all() {
     let locks = Locks::in_memory();
     let pages = switched_on(&locks);
-    let guards = readers(&locks, 150).await;
+    let guards = readers(&locks, 400).await;
     let (_, cookie) = opened(&pages).await;
     let headers = [("cookie", &*cookie), ("accept", "application/json")];
     let form = filled_in(&pages, &cookie).await;
