@@ -13,7 +13,7 @@ use lockcore::FencingToken;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value, cmd};
 
-use self::asking::{Asking, is_wrong_type};
+use self::asking::{Asking, is_of_the_connection, is_wrong_type};
 use self::connect::{Connect, PoolConnect};
 use crate::record::Record;
 use crate::record::key::RecordKey;
@@ -82,7 +82,8 @@ impl RedisReplays {
     /// operation that was dropped, for example after
     /// [`store_within`](crate::IdempotencyLayer::store_within), and has no reply 500 ms later. An
     /// operation that fails on an older connection is tried once more, because the server may have
-    /// closed that connection meanwhile.
+    /// closed that connection meanwhile. A refusal by the server, such as for lack of memory or of
+    /// a right, does neither.
     ///
     /// The timeouts of the pool's manager limit each try. They are those of redis-rs by default:
     /// 500 ms for a reply, and 1 s for a new connection. If the store may take longer, as a longer
@@ -105,7 +106,7 @@ impl RedisReplays {
 
     /// Runs a script on the record with this name, and returns the reply. `arguments` appends the
     /// script's arguments to the command. If the script fails on a connection that was opened
-    /// earlier, runs it once more on a new connection.
+    /// earlier, runs it once more on a new connection, unless the server refuses it.
     async fn run(
         &self,
         step: &Step,
@@ -132,7 +133,9 @@ impl RedisReplays {
                 Err(error) if is_wrong_type(&error) => {
                     return Err(StoreError::malformed("the key has another type"));
                 }
-                Err(error) if is_new || is_last => return Err(StoreError::unavailable(error)),
+                Err(error) if is_new || is_last || !is_of_the_connection(&error) => {
+                    return Err(StoreError::unavailable(error));
+                }
                 Err(_) => is_last = true,
             }
         }

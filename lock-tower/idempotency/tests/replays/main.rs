@@ -5,6 +5,7 @@ mod clustered;
 mod layer;
 mod malformed;
 mod processes;
+mod refused;
 mod round_trips;
 mod silent;
 mod steps;

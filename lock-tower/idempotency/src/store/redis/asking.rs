@@ -45,17 +45,35 @@ impl Asking {
     }
 }
 
-/// Returns true if the key has something other than a record. Before Redis 7, the server wraps an
-/// error inside a script in an `ERR`.
+/// Words in errors of a server that refuses an operation on each connection: it is full, cannot
+/// write to its disk, lacks replicas, runs a long script, or the user lacks a right.
+const REFUSALS: [&str; 7] = [
+    "OOM",
+    "MISCONF",
+    "NOREPLICAS",
+    "BUSY",
+    "NOPERM",
+    "ACL failure in script",
+    "The user executing the script can't", // before Redis 7
+];
+
+/// Returns true if the key has something other than a record.
 pub(crate) fn is_wrong_type(error: &RedisError) -> bool {
-    const CODE: &str = "WRONGTYPE";
-    error.code() == Some(CODE) || error.detail().is_some_and(|detail| detail.contains(CODE))
+    says(error, "WRONGTYPE")
 }
 
-/// Returns true if another connection may help. False if the server lacks the script, or has
-/// something other than a record at the key.
-fn is_of_the_connection(error: &RedisError) -> bool {
-    error.kind() != ErrorKind::Server(ServerErrorKind::NoScript) && !is_wrong_type(error)
+/// Returns true if another connection may help. False if the server lacks the script, has something
+/// other than a record at the key, or refuses the operation on each connection.
+pub(crate) fn is_of_the_connection(error: &RedisError) -> bool {
+    error.kind() != ErrorKind::Server(ServerErrorKind::NoScript)
+        && !is_wrong_type(error)
+        && !REFUSALS.iter().any(|words| says(error, words))
+}
+
+/// Returns true if the error has these words in its code or its text. Before Redis 7, the server
+/// wraps an error inside a script in an `ERR`.
+fn says(error: &RedisError, words: &str) -> bool {
+    [error.code(), error.detail()].into_iter().flatten().any(|text| text.contains(words))
 }
 
 impl Future for Asking {
@@ -90,19 +108,38 @@ mod tests {
 
     use super::*;
 
+    /// Returns an error as a server replies it, and as a server before Redis 7 replies it to a
+    /// script.
+    fn both(code: &str, words: &str) -> [RedisError; 2] {
+        let wrapped = format!(
+            "Error running script (call to f_0): @user_script:5: @user_script: 5: -{code} {words}"
+        );
+        [(code, words), ("ERR", &*wrapped)]
+            .map(|(code, detail)| make_extension_error(code.into(), Some(detail.into())))
+    }
+
     #[test]
     fn a_key_of_another_type_is_recognized_also_inside_a_script_before_redis_7() {
         let words = "Operation against a key holding the wrong kind of value";
-        let direct = make_extension_error("WRONGTYPE".into(), Some(words.into()));
-        let detail = format!(
-            "Error running script (call to f_0): @user_script:5: @user_script: 5: -WRONGTYPE \
-             {words}"
-        );
-        let wrapped = make_extension_error("ERR".into(), Some(detail));
-        for error in [direct, wrapped] {
+        for error in both("WRONGTYPE", words) {
             assert!(is_wrong_type(&error) && !is_of_the_connection(&error), "{error}");
         }
-        let other = make_extension_error("ERR".into(), Some("Error running script".into()));
-        assert!(!is_wrong_type(&other) && is_of_the_connection(&other), "{other}");
+        for error in both("READONLY", "You can't write against a read only replica.") {
+            assert!(!is_wrong_type(&error) && is_of_the_connection(&error), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_by_the_server_is_recognized_also_inside_a_script() {
+        let full = both("OOM", "command not allowed when used memory > 'maxmemory'.");
+        let rights = [
+            "ACL failure in script: User default has no permissions to run the 'hset' command",
+            "Error running script (call to f_0): @user_script:5: @user_script: 5: The user \
+             executing the script can't run this command or subcommand",
+        ]
+        .map(|detail| make_extension_error("ERR".into(), Some(detail.into())));
+        for error in full.into_iter().chain(rights) {
+            assert!(!is_of_the_connection(&error) && !is_wrong_type(&error), "{error}");
+        }
     }
 }
