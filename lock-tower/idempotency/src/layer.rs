@@ -14,6 +14,7 @@ use crate::board::Board;
 use crate::collect::CollectBounds;
 use crate::config::Config;
 use crate::meaning::Meaning;
+use crate::observe;
 use crate::read::{ReadBounds, Room};
 use crate::refusal::Refusal;
 use crate::scope::Scope;
@@ -360,6 +361,7 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = Idempotency<S>;
 
     fn layer(&self, inner: S) -> Idempotency<S> {
+        observe::register();
         Idempotency::new(inner, Arc::new(self.config.clone()))
     }
 }

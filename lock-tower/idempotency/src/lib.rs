@@ -101,8 +101,9 @@
 //! Each request with a key has a span `idempotency` at `debug`, with the fields `record`, `outcome`
 //! and `again`. The feature `metrics` adds the counters `lock_idempotency_served_total` by
 //! `outcome` (`stored`, `replayed`, `not_kept`, `not_stored`, `nothing_done`, `unknown`,
-//! `no_answer`) and `lock_idempotency_refused_total` by `cause`. Neither spans nor counters contain
-//! scopes or keys. The waits are in lockcore's metrics, with the class `idempotency`.
+//! `no_answer`) and `lock_idempotency_refused_total` by `cause`. They start at 0 when the layer is
+//! added to a service; install the exporter before. Neither spans nor counters contain scopes or
+//! keys. The waits are in lockcore's metrics, with the class `idempotency`.
 //!
 //! # What it does not do
 //!

@@ -8,6 +8,11 @@ use crate::record::key::RecordKey;
 use crate::refusal::{Cause, Refusal};
 use crate::store::error::StoreError;
 
+#[cfg(feature = "metrics")]
+const SERVED: &str = "lock_idempotency_served_total";
+#[cfg(feature = "metrics")]
+const REFUSED: &str = "lock_idempotency_refused_total";
+
 /// How a request with a key ended, if it was not refused. Reported as `outcome`, a field in spans
 /// and a label in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +30,24 @@ pub(crate) enum End {
     NothingDone,
     /// The handler ran, and the response leaves open whether anything was done.
     Unknown,
-    /// The handler returned an error instead of a response.
+    /// The handler returned an error instead of a response, or panicked.
     NoAnswer,
     /// An earlier request's response was sent.
     Replayed,
 }
 
 impl End {
+    #[cfg(feature = "metrics")]
+    const ALL: [Self; 7] = [
+        Self::Stored,
+        Self::NotKept,
+        Self::NotStored,
+        Self::NothingDone,
+        Self::Unknown,
+        Self::NoAnswer,
+        Self::Replayed,
+    ];
+
     fn name(self) -> &'static str {
         match self {
             Self::Stored => "stored",
@@ -50,11 +66,38 @@ pub(crate) fn span(record: &RecordKey) -> Span {
     debug_span!("idempotency", %record, outcome = Empty, again = Empty)
 }
 
+/// Registers all counters at 0. Otherwise `increase()` in a query would not see the first event of
+/// each.
+pub(crate) fn register() {
+    #[cfg(feature = "metrics")]
+    {
+        for end in End::ALL {
+            metrics::counter!(SERVED, "outcome" => end.name()).increment(0);
+        }
+        for cause in Cause::ALL {
+            metrics::counter!(REFUSED, "cause" => cause.code()).increment(0);
+        }
+    }
+}
+
+/// Records a panic of the handler: dropped while the thread panics, it records
+/// [`End::NoAnswer`].
+#[derive(Debug)]
+pub(crate) struct HandlerPanics;
+
+impl Drop for HandlerPanics {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            ended(End::NoAnswer);
+        }
+    }
+}
+
 /// Records how a request ended, in the current span and in the metrics.
 pub(crate) fn ended(end: End) {
     Span::current().record("outcome", end.name());
     #[cfg(feature = "metrics")]
-    metrics::counter!("lock_idempotency_served_total", "outcome" => end.name()).increment(1);
+    metrics::counter!(SERVED, "outcome" => end.name()).increment(1);
 }
 
 /// Records a refusal in the current span and in the metrics. Logs an error if the cause is the
@@ -73,7 +116,7 @@ pub(crate) fn refused(refusal: &Refusal) {
         _ => {}
     }
     #[cfg(feature = "metrics")]
-    metrics::counter!("lock_idempotency_refused_total", "cause" => code).increment(1);
+    metrics::counter!(REFUSED, "cause" => code).increment(1);
 }
 
 /// Records in the current span, and logs, that the handler runs again because an earlier attempt

@@ -113,6 +113,27 @@ pub enum Cause {
 }
 
 impl Cause {
+    #[cfg(feature = "metrics")]
+    pub(crate) const ALL: [Self; 17] = [
+        Self::KeyMissing,
+        Self::KeyInvalid,
+        Self::KeyReused,
+        Self::ScopeRefused,
+        Self::BodyTooLarge,
+        Self::BodyRoomFull,
+        Self::BodyTimeout,
+        Self::BodyFailed,
+        Self::OutcomeUnknown,
+        Self::AnswerNotKept,
+        Self::StoreUnavailable,
+        Self::NotReady,
+        Self::RecordMalformed,
+        Self::RunTooLong,
+        Self::NotStored,
+        Self::Overtaken,
+        Self::Misconfigured,
+    ];
+
     /// Returns the cause's machine-readable name, which is the member `code` in the response. It
     /// never changes.
     pub fn code(self) -> &'static str {

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::fingerprint::Fingerprint;
 use crate::later::later;
 use crate::meaning::Meaning;
-use crate::observe::{self, End};
+use crate::observe::{self, End, HandlerPanics};
 use crate::read::WholeBody;
 use crate::record::Record;
 use crate::record::answer::Answer;
@@ -134,6 +134,7 @@ impl<S> Work<S> {
             is_again,
         });
         let request = Request::from_parts(parts, ReadBody::whole(body));
+        let _panics = HandlerPanics;
         match timeout_at(latest, inner.call(request)).await {
             Ok(Ok(response)) => Ok(keyed.record_outcome(response, is_again, latest, guard).await),
             Ok(Err(error)) => {
