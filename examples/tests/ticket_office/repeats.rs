@@ -1,10 +1,12 @@
 //! Repeats of a purchase, with the same idempotency key.
 
-use lock_tests::{Clustered, Raw, RedisOptions, RedisServer, eventually};
+use lock_tests::{
+    Clustered, Connections, Flow, Proxy, Raw, RedisOptions, RedisServer, eventually, signal,
+};
 use lockcore::Locks;
 use serde_json::Value;
 
-use crate::office::{Office, SOON, answer};
+use crate::office::{Office, SOON, answer, try_answer};
 use crate::scratch::Scratch;
 use crate::sse::Events;
 
@@ -86,6 +88,34 @@ async fn a_repeat_of_a_followed_purchase_gets_the_ticket_of_its_last_event() {
     let again = answer(office.keyed(FOLLOW, "Ann", 0, "k1")).await;
     assert_eq!((again.status, again.is_replayed), (200, true), "{again:?}");
     assert_eq!((again.kind.as_str(), again.body), ("application/json", ticket));
+}
+
+// Once, the buyer was told that she had not bought the seat, which was hers.
+#[tokio::test]
+async fn a_repeat_of_a_purchase_whose_office_died_after_the_sale_gets_the_ticket() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let proxy = Proxy::start(server.address());
+    let open = async |url: String| {
+        let database = scratch.database();
+        Office::open(&["--redis", &url, "--database", &database, "--lease", "1"]).await
+    };
+    let (dies, lives) = tokio::join!(open(proxy.url()), open(server.url()));
+    let order = |office: &Office, key| office.keyed(BUY, "Ann", 3_000, key);
+    let first = tokio::spawn(try_answer(order(&dies, "k1")));
+    lives.until_line(1, Some("Ann"), &[]).await;
+    proxy.freeze(Connections::All, Flow::Both).await; // the response is not stored
+    dies.until_counted(SOLD_ONCE).await;
+    signal::kill(dies.pid());
+    assert!(first.await.expect("no panic").is_err(), "it got no response");
+    let sold = lives.get("/seats").await.body[0].take();
+    for is_replayed in [false, true] {
+        let repeat = answer(order(&lives, "k1")).await;
+        assert_eq!((repeat.status, repeat.is_replayed), (200, is_replayed), "{repeat:?}");
+        for field in ["seat", "buyer", "token"] {
+            assert_eq!(repeat.body[field], sold[field], "{repeat:?}");
+        }
+    }
+    answer(order(&lives, "k2")).await.refuses(409, "seat-sold");
 }
 
 #[tokio::test]

@@ -16,12 +16,14 @@ use tokio::task::JoinError;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Creates the table of seats. `token` is the highest fencing token with which a purchase of the
-/// seat has begun. When the seat is sold, it is the token of the sale.
+/// seat has begun. When the seat is sold, it is the token of the sale. `purchase` names the record
+/// of the sale's idempotency key; NULL without a key.
 const SCHEMA: &str = "\
 CREATE TABLE IF NOT EXISTS seats (
     seat  INTEGER PRIMARY KEY,
     buyer TEXT,
-    token INTEGER NOT NULL DEFAULT 0
+    token INTEGER NOT NULL DEFAULT 0,
+    purchase TEXT
 );";
 
 const SEATS: &str = "\

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Request};
 use http::StatusCode;
+use lock_idempotency::Attempt;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 
@@ -33,6 +34,9 @@ struct Body {
 pub(crate) struct Order {
     pub(crate) buyer: String,
     pub(crate) pay: Duration,
+    /// The record of the order's idempotency key; `None` without a key. A sale is stored with it,
+    /// so that another attempt of the same purchase finds its own sale.
+    pub(crate) purchase: Option<String>,
     /// When the order had arrived. The wait shown to the buyer begins then.
     pub(crate) asked: Instant,
 }
@@ -41,6 +45,8 @@ impl FromRequest<Office> for Order {
     type Rejection = Problem;
 
     async fn from_request(request: Request, office: &Office) -> Result<Self, Problem> {
+        let attempt = request.extensions().get::<Attempt>();
+        let purchase = attempt.map(|attempt| attempt.record_key().to_string());
         let body = match timeout(BODY, Json::<Body>::from_request(request, office)).await {
             Ok(Ok(Json(body))) => body,
             Ok(Err(rejection)) => return Err(unreadable(&rejection)),
@@ -50,7 +56,7 @@ impl FromRequest<Office> for Order {
             }
         };
         let pay = pay(body.pay_ms, office.pay);
-        Ok(Self { buyer: name(&body.buyer)?, pay, asked: Instant::now() })
+        Ok(Self { buyer: name(&body.buyer)?, pay, purchase, asked: Instant::now() })
     }
 }
 

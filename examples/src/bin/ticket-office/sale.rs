@@ -11,20 +11,21 @@ use tokio::time::sleep;
 use crate::office::Office;
 use crate::order::Order;
 use crate::problem::Problem;
-use crate::seats::Begun;
+use crate::seats::{Begun, Sale};
 
 /// The response to a buyer who has bought a seat.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ticket {
     seat: u32,
     buyer: String,
-    token: u64,
+    token: i64,
     waited_ms: u64,
 }
 
 /// Sells `seat` to a buyer whose hold has the fencing token `token`: begins the purchase, waits for
-/// the payment, and writes the sale. `waited` is shown on the ticket. Returns a refusal if the seat
-/// is sold, or if a later holder has begun.
+/// the payment, and writes the sale. `waited` is shown on the ticket. Returns the ticket again if
+/// an earlier attempt of this purchase has bought the seat, and a refusal if another purchase has,
+/// or if a later holder has begun.
 pub(crate) async fn sell(
     office: Office,
     seat: u32,
@@ -34,7 +35,13 @@ pub(crate) async fn sell(
 ) -> Result<Ticket, Problem> {
     match office.seats.begin(seat, token).await? {
         Begun::Free => {}
-        Begun::Sold { buyer } => {
+        // An earlier attempt of this purchase was completed, and its response was lost.
+        Begun::Sold(Sale { buyer, token, purchase })
+            if purchase.is_some() && purchase == order.purchase =>
+        {
+            return Ok(Ticket { seat, buyer, token, waited_ms: milliseconds(waited) });
+        }
+        Begun::Sold(Sale { buyer, .. }) => {
             let detail = format!("Seat {seat} was sold to {buyer}.");
             return Err(Problem::new(StatusCode::CONFLICT, "seat-sold", detail));
         }
@@ -42,7 +49,7 @@ pub(crate) async fn sell(
     }
     sleep(order.pay).await;
     // Does not check for a lost hold: the result could be outdated by the time of the write.
-    if !office.seats.sell(seat, token, order.buyer.clone()).await? {
+    if !office.seats.sell(seat, token, order.buyer.clone(), order.purchase).await? {
         return Err(overtaken(&office, seat));
     }
     office.metrics.sold();

@@ -11,10 +11,10 @@ use crate::database::{Database, DatabaseError};
 /// the seat after the new holder has seen that it is free.
 const BEGIN: &str = "UPDATE seats SET token = ?2 WHERE seat = ?1 AND buyer IS NULL AND token < ?2";
 
-const BUYER: &str = "SELECT buyer FROM seats WHERE seat = ?1";
+const SALE: &str = "SELECT buyer, token, purchase FROM seats WHERE seat = ?1 AND buyer IS NOT NULL";
 
 /// Sells the seat, unless a holder with a higher token has begun a purchase.
-const SELL: &str = "UPDATE seats SET buyer = ?3 WHERE seat = ?1 AND token = ?2";
+const SELL: &str = "UPDATE seats SET buyer = ?3, purchase = ?4 WHERE seat = ?1 AND token = ?2";
 
 /// Frees the seat, if it was sold with this token.
 const HAND_BACK: &str = "UPDATE seats SET buyer = NULL WHERE seat = ?1 AND token = ?2";
@@ -30,13 +30,20 @@ pub(crate) struct Seat {
     pub(crate) token: Option<i64>,
 }
 
+/// A completed sale.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Sale {
+    pub(crate) buyer: String,
+    pub(crate) token: i64,
+    /// The [purchase](crate::order::Order::purchase) that bought the seat.
+    pub(crate) purchase: Option<String>,
+}
+
 /// The result of [`Seats::begin`]: whether the holder may sell the seat.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
     Free,
-    Sold {
-        buyer: String,
-    },
+    Sold(Sale),
     /// A later holder has begun, so this holder has lost the lock.
     Overtaken,
 }
@@ -92,10 +99,16 @@ impl Seats {
                 // Immediate, because a read transaction that becomes a write would not wait.
                 let write = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let begun = match write.execute(BEGIN, (seat, i64::from(token)))? {
-                    0 => match write.query_row(BUYER, [seat], |row| row.get(0)).optional()? {
-                        Some(Some(buyer)) => Begun::Sold { buyer },
-                        _ => Begun::Overtaken,
-                    },
+                    0 => {
+                        let sale = write.query_row(SALE, [seat], |row| {
+                            Ok(Sale {
+                                buyer: row.get(0)?,
+                                token: row.get(1)?,
+                                purchase: row.get(2)?,
+                            })
+                        });
+                        sale.optional()?.map_or(Begun::Overtaken, Begun::Sold)
+                    }
                     _ => Begun::Free,
                 };
                 write.commit()?;
@@ -104,14 +117,16 @@ impl Seats {
             .await
     }
 
-    /// Sells the seat to `buyer`. Returns false, and writes nothing, if a later holder has begun.
+    /// Sells the seat to `buyer`. `purchase` is stored with the sale. Returns false, and writes
+    /// nothing, if a later holder has begun.
     pub(crate) async fn sell(
         &self,
         seat: u32,
         token: FencingToken,
         buyer: String,
+        purchase: Option<String>,
     ) -> Result<bool, DatabaseError> {
-        let values = (seat, i64::from(token), buyer);
+        let values = (seat, i64::from(token), buyer, purchase);
         Ok(self.database.run(move |connection| connection.execute(SELL, values)).await? == 1)
     }
 
@@ -142,10 +157,10 @@ mod tests {
     async fn a_free_seat_is_sold_once() {
         let seats = seats().await;
         assert_eq!(seats.begin(2, token(7)).await.unwrap(), Begun::Free);
-        assert!(seats.sell(2, token(7), "Ann".into()).await.unwrap());
-        let sold = Begun::Sold { buyer: "Ann".into() };
-        assert_eq!(seats.begin(2, token(8)).await.unwrap(), sold);
-        assert!(!seats.sell(2, token(8), "Bob".into()).await.unwrap());
+        assert!(seats.sell(2, token(7), "Ann".into(), Some("p1".into())).await.unwrap());
+        let sale = Sale { buyer: "Ann".into(), token: 7, purchase: Some("p1".into()) };
+        assert_eq!(seats.begin(2, token(8)).await.unwrap(), Begun::Sold(sale));
+        assert!(!seats.sell(2, token(8), "Bob".into(), None).await.unwrap());
         let all = seats.all().await.unwrap();
         let free = |seat| Seat { seat, buyer: None, token: None };
         assert_eq!(
@@ -159,9 +174,9 @@ mod tests {
         let seats = seats().await;
         assert_eq!(seats.begin(1, token(10)).await.unwrap(), Begun::Free);
         assert_eq!(seats.begin(1, token(20)).await.unwrap(), Begun::Free);
-        assert!(!seats.sell(1, token(10), "stale".into()).await.unwrap());
-        assert!(seats.sell(1, token(20), "fresh".into()).await.unwrap());
-        assert!(!seats.sell(1, token(10), "stale".into()).await.unwrap());
+        assert!(!seats.sell(1, token(10), "stale".into(), None).await.unwrap());
+        assert!(seats.sell(1, token(20), "fresh".into(), None).await.unwrap());
+        assert!(!seats.sell(1, token(10), "stale".into(), None).await.unwrap());
         assert_eq!(seats.all().await.unwrap()[0].buyer.as_deref(), Some("fresh"));
     }
 
@@ -169,7 +184,7 @@ mod tests {
     async fn a_seat_that_was_handed_back_is_free_for_newer_tokens_alone() {
         let seats = seats().await;
         assert_eq!(seats.begin(1, token(10)).await.unwrap(), Begun::Free);
-        assert!(seats.sell(1, token(10), "Ann".into()).await.unwrap());
+        assert!(seats.sell(1, token(10), "Ann".into(), None).await.unwrap());
         seats.hand_back(1, token(9)).await.unwrap();
         assert_eq!(seats.all().await.unwrap()[0].buyer.as_deref(), Some("Ann"));
         seats.hand_back(1, token(10)).await.unwrap();

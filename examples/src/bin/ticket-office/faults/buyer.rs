@@ -46,12 +46,12 @@ async fn turn(name: &str, locks: &Locks, seats: &Seats, flags: &Flags) -> Result
     let token = guard.fencing_token();
     report(&Report::Paying { token: token.get() });
     let outcome = match seats.begin(seat, token).await.map_err(|error| error.to_string())? {
-        Begun::Sold { .. } => Report::Sold,
+        Begun::Sold(_) => Report::Sold,
         Begun::Overtaken => Report::Refused { token: token.get() },
         Begun::Free => {
             sleep(flags.pay()).await;
             // As in a sale, does not check for a lost hold: the database decides.
-            let sold = seats.sell(seat, token, name.to_owned()).await;
+            let sold = seats.sell(seat, token, name.to_owned(), None).await;
             match sold.map_err(|error| error.to_string())? {
                 true => {
                     seats.hand_back(seat, token).await.map_err(|error| error.to_string())?;
