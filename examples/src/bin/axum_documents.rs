@@ -16,7 +16,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::get;
 use lock_axum::{
-    FencingToken, Keys, LockScopeLayer, Lockable, LockedBody, Locks, ReadLocked, mode,
+    FencingToken, Keys, LockScopeLayer, Lockable, LockedBody, Locks, OnLost, ReadLocked, mode,
 };
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -41,13 +41,13 @@ async fn show(
 }
 
 /// Writes the document. The body is read before the lock is acquired, so that a slow upload does
-/// not block readers.
+/// not block readers. The write is detached, so that a disconnect does not leave it half done.
 async fn replace(
     State(files): State<Files>,
-    put: LockedBody<Path<Document>, String, mode::Write>,
-) -> Result<String, StatusCode> {
-    let token = put.lock.fencing_token();
-    files.write(put.lock.id, token, &put.body).await?;
+    LockedBody { lock, body }: LockedBody<Path<Document>, String, mode::Write>,
+) -> axum::response::Result<String> {
+    let (id, token) = (lock.id, lock.fencing_token());
+    lock.detach(async move { files.write(id, token, &body).await }).await??;
     Ok(format!("written under token {token}\n"))
 }
 
@@ -109,11 +109,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let app = Router::new()
         .route("/documents/{id}", get(show).put(replace))
-        .layer(LockScopeLayer::new(locks))
+        .layer(LockScopeLayer::new(locks).on_lost(OnLost::Continue)) // the tokens decide
         .with_state(Files::default());
 
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    axum::serve(listener, app).await?;
-    Ok(())
+    Ok(axum::serve(listener, app).await?)
 }

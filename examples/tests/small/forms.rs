@@ -51,6 +51,24 @@ async fn two_gets_of_a_document_run_together_and_a_put_excludes_both_in_order() 
     assert_eq!(said[8..], ["reads 7", "has read 7"]);
 }
 
+// Once, half of the old text stayed for all later readers.
+#[tokio::test]
+async fn a_put_whose_client_hangs_up_is_written_to_the_end() {
+    let program = env!("CARGO_BIN_EXE_axum_documents");
+    let (mut example, address) = Example::serve(program).await;
+    let url = format!("http://{address}/documents/7");
+    let put = |words: &'static str| Client::new().put(&url).body(words).send();
+    assert_eq!(put("old.old.").await.unwrap().status(), 200);
+    let gone = tokio::spawn(put("new.new."));
+    for step in ["writes 7", "has written 7", "writes 7"] {
+        assert_eq!(example.line().await.as_deref(), Some(step));
+    }
+    gone.abort();
+    let text = Client::new().get(&url).send().await.unwrap().text().await.unwrap();
+    assert_eq!(text, "new.new.\n");
+    assert_eq!(example.line().await.as_deref(), Some("has written 7"));
+}
+
 /// A token that falls stands for a holder whose lease is over: its number is below the stored one.
 #[tokio::test]
 async fn a_document_refuses_a_token_below_the_token_that_it_has_seen() {
