@@ -11,16 +11,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use lock_axum::{Keys, LockError, LockScopeLayer, Lockable, Locked, Locks};
+use lock_axum::{Keys, LockScopeLayer, Lockable, Locked, Locks};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
 /// The balance of each account. Replace this with your service. A read and a write take a while, so
 /// that without a lock concurrent transfers would overwrite each other's balances.
 #[derive(Clone, Default)]
-struct Bank(Arc<Mutex<HashMap<u64, i64>>>);
+struct Bank(Arc<Mutex<HashMap<u64, u64>>>);
 
 #[derive(Deserialize)]
 struct Account {
@@ -41,7 +42,7 @@ async fn balance(account: Locked<Path<Account>>, State(bank): State<Bank>) -> St
 struct Transfer {
     from: u64,
     to: u64,
-    cents: i64,
+    cents: u64,
 }
 
 impl Lockable for Transfer {
@@ -54,27 +55,29 @@ impl Lockable for Transfer {
 async fn transfer(
     State(bank): State<Bank>,
     transfer: Locked<Json<Transfer>>,
-) -> Result<String, LockError> {
+) -> axum::response::Result<String> {
     let Transfer { from, to, cents } = **transfer;
     let work = async move {
-        bank.set(from, bank.get(from).await - cents).await;
-        bank.set(to, bank.get(to).await + cents).await;
+        let (left, balance) = (bank.get(from).await.checked_sub(cents), bank.get(to).await);
+        let left = left.filter(|_| from != to).ok_or(StatusCode::UNPROCESSABLE_ENTITY)?;
+        // Both at once: if the lock is lost, the work may end at any await.
+        bank.set([(from, left), (to, balance + cents)]).await;
+        Ok::<_, StatusCode>(())
     };
-    // Money withdrawn from one account reaches the other even if the client disconnects in between.
-    transfer.detach(work).await?;
+    transfer.detach(work).await??; // not stopped by a disconnect
     Ok(format!("done under token {}\n", transfer.fencing_token()))
 }
 
 impl Bank {
-    async fn get(&self, account: u64) -> i64 {
+    async fn get(&self, account: u64) -> u64 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         accounts.get(&account).copied().unwrap_or(10_000)
     }
 
-    async fn set(&self, account: u64, cents: i64) {
+    async fn set(&self, balances: [(u64, u64); 2]) {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(account, cents);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(balances);
     }
 }
 

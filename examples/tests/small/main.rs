@@ -117,11 +117,29 @@ async fn the_axum_extractor_loses_no_money_in_transfers_that_cross() {
         let answer = answer.unwrap();
         assert_eq!(answer.status(), 200, "{}", answer.text().await.unwrap());
     }
-    for (account, cents) in [(1, "9800"), (2, "10200")] {
+    balances(&address, ["9800", "10200"]).await;
+}
+
+async fn balances(address: &str, expected: [&str; 2]) {
+    for (account, cents) in [1, 2].into_iter().zip(expected) {
         let answer = reqwest::get(format!("http://{address}/accounts/{account}")).await.unwrap();
         let text = answer.text().await.unwrap();
         assert!(text.starts_with(&format!("{cents} cents")), "{text}");
     }
+}
+
+// Once, a negative amount took money from the account that was to receive it.
+#[tokio::test]
+async fn the_axum_extractor_refuses_a_transfer_that_takes_or_makes_money() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_axum_extractor")).await;
+    let all = [(1, 2, -500), (1, 2, i64::MIN), (1, 2, 10_001), (1, 1, 100)];
+    for (from, to, cents) in all {
+        let order = json!({ "from": from, "to": to, "cents": cents });
+        let transfer = reqwest::Client::new().post(format!("http://{address}/transfers"));
+        let answer = transfer.json(&order).send().await.unwrap();
+        assert_eq!(answer.status(), 422, "{order}");
+    }
+    balances(&address, ["10000", "10000"]).await;
 }
 
 #[tokio::test]
