@@ -24,7 +24,7 @@ async fn pay(
     Extension(attempt): Extension<Attempt>,
     cents: String,
 ) -> Result<Response<String>, StatusCode> {
-    let cents = cents.parse().map_err(|_| StatusCode::BAD_REQUEST)?;
+    let cents: u32 = cents.parse().map_err(|_| StatusCode::BAD_REQUEST)?;
     println!("charging {cents} cents to account {account}");
     tokio::time::sleep(Duration::from_secs(1)).await; // the bank, which receives the key
     let booked = book(&database, &attempt, account, cents).await;
@@ -41,13 +41,13 @@ async fn book(
     database: &Database,
     attempt: &Attempt,
     account: i64,
-    cents: i64,
+    cents: u32,
 ) -> Result<Option<Response<String>>, tokio_postgres::Error> {
     let (parts, body) = Response::new(format!("charged {cents} cents\n")).into_parts();
     let answer = Answer::new(&parts, body.clone().into());
     let mut client = database.lock().await;
     let work = client.transaction().await?;
-    work.execute("INSERT INTO payments VALUES ($1, $2)", &[&account, &cents]).await?;
+    work.execute("INSERT INTO payments VALUES ($1, $2)", &[&account, &i64::from(cents)]).await?;
     if !replays::store(&work, attempt, answer).await? {
         return Ok(None); // dropping the transaction rolls it back
     }
