@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout)]
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -58,9 +59,18 @@ async fn main() -> Result<(), BoxError> {
     let graceful = GracefulShutdown::new();
     let mut interrupt = pin!(tokio::signal::ctrl_c());
     loop {
-        let (stream, _) = tokio::select! {
-            accepted = listener.accept() => accepted?,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             interrupted = &mut interrupt => break interrupted?,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue, // by the client
+            Err(error) => {
+                println!("cannot accept a connection: {error}");
+                tokio::time::sleep(Duration::from_secs(1)).await; // too many are open
+                continue;
+            }
         };
         let service = TowerToHyperService::new(service.clone());
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);

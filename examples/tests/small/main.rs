@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use lock_tests::{Leash, RedisServer};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::{TcpSocket, TcpStream};
@@ -140,6 +141,27 @@ async fn the_axum_extractor_refuses_a_transfer_that_takes_or_makes_money() {
         assert_eq!(answer.status(), 422, "{order}");
     }
     balances(&address, ["10000", "10000"]).await;
+}
+
+// Once, a failed accept ended the server: its connections were cut, and its locks stayed held.
+#[tokio::test]
+async fn the_hyper_server_goes_on_after_a_connection_that_it_could_not_accept() {
+    let server = RedisServer::start();
+    let program = env!("CARGO_BIN_EXE_hyper_server");
+    let mut example = Example::start(program, &[&server.url(), "127.0.0.1:0"]);
+    let line = example.line().await.expect("it says where it listens");
+    let url = format!("{}/orders/42", line.strip_prefix("listening on ").expect("it says so"));
+    let pid = example.child.id().expect("it runs");
+    let child = Pid::from_raw(pid.cast_signed());
+    let is_free = |fd: &u64| !std::fs::exists(format!("/proc/{pid}/fd/{fd}")).unwrap();
+    let usual = getrlimit(Resource::Nofile);
+    let full = Rlimit { current: (0..).find(is_free), ..usual };
+    prlimit(child, Resource::Nofile, full).unwrap();
+    let waiting = tokio::spawn(reqwest::get(url));
+    let line = example.line().await.expect("it goes on");
+    assert!(line.starts_with("cannot accept a connection: "), "{line}");
+    prlimit(child, Resource::Nofile, usual).unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
 }
 
 #[tokio::test]
