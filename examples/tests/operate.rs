@@ -50,6 +50,28 @@ async fn every_series_of_the_board_and_the_rules_is_in_a_scrape_of_two_offices_i
 }
 
 #[test]
+fn every_label_that_the_operators_page_names_is_on_a_page() {
+    let pages = concat!(
+        include_str!("../../lock-axum/dashboard/src/lock.rs"),
+        include_str!("../../lock-axum/dashboard/src/overview.rs"),
+        include_str!("../../lock-axum/dashboard/src/page.rs"),
+        include_str!("../lockctl/src/top/screen.rs"),
+        include_str!("../../docs/operate/grafana.json"),
+    );
+    let manual = include_str!("../../docs/operate/README.md").replace("**", "").replace('\n', " ");
+    let prose: String = manual.split('`').step_by(2).collect();
+    let labels: BTreeSet<_> = prose.split('*').skip(1).step_by(2).collect();
+    // Menus of Grafana, and emphases.
+    let others = BTreeSet::from(["Dashboards", "New", "Import", "all", "runs again"]);
+    for label in labels.difference(&others) {
+        let is_named =
+            ["\"", ", "].iter().any(|before| pages.contains(&format!("{before}{label}")));
+        assert!(is_named, "no page has {label:?}");
+    }
+    assert!(labels.len() - others.len() > 10, "{labels:?}");
+}
+
+#[test]
 fn every_alert_has_a_section_in_the_manual() {
     let page = include_str!("../../lockcore/src/guide/alerts.md");
     let sections: BTreeSet<_> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
