@@ -7,9 +7,9 @@ use lockcore::FencingToken;
 use crate::record::key::RecordKey;
 
 /// A run of the handler for a request with an idempotency key. The layer inserts it into the
-/// request's extensions, for handlers that pass the key on or protect their writes with a fencing
-/// token. An axum handler takes `Extension<Attempt>`, or `Option<Extension<Attempt>>` if requests
-/// without a key pass.
+/// request's extensions, for handlers that name the payment to a provider or protect their writes
+/// with a fencing token. An axum handler takes `Extension<Attempt>`, or
+/// `Option<Extension<Attempt>>` if requests without a key pass.
 ///
 /// ```
 /// use http::Request;
@@ -17,8 +17,8 @@ use crate::record::key::RecordKey;
 ///
 /// async fn pay<B>(request: Request<B>) {
 ///     if let Some(attempt) = request.extensions().get::<Attempt>() {
-///         // charge(amount).idempotency_key(attempt.idempotency_key())
-/// #       let _ = attempt.idempotency_key();
+///         // charge(amount).idempotency_key(attempt.record_key().to_string())
+/// #       let _ = attempt.record_key().to_string();
 ///     }
 /// }
 /// ```
@@ -31,12 +31,16 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns the idempotency key sent by the client, without quotes.
+    /// Returns the idempotency key sent by the client, without quotes. It is unique only within the
+    /// [`Scope`](crate::Scope): to a service without scopes, such as a payment provider, pass
+    /// [`record_key`](Self::record_key).
     pub fn idempotency_key(&self) -> &str {
         &self.key
     }
 
-    /// Returns the record name under which the store keeps the response.
+    /// Returns the record name under which the store keeps the response. It is the same in all
+    /// attempts with this key and scope, and differs for each scope, so it can name the charge to a
+    /// payment provider. As text it has 64 hexadecimal digits.
     pub fn record_key(&self) -> &RecordKey {
         &self.record
     }

@@ -84,10 +84,10 @@ impl IdempotencyLayer {
     /// for each request with a key. If it returns a [`Refusal`], the request is refused.
     ///
     /// # Panics
-    /// Panics if either `store` or `locks` is in memory and the other is not. The fencing tokens of
-    /// in-memory locks restart in each process, so another store would refuse new responses because
-    /// of the higher tokens in old records. Conversely, other processes would share the locks, but
-    /// not see the responses in this process's memory, and run their handlers again.
+    /// Panics if either `store` or `locks` is in memory and the other is not. In-memory locks
+    /// exclude only requests of this process: another process that shares the store could run the
+    /// handler for the same record at the same time. Conversely, other processes would share the
+    /// locks, but not see the responses in this process's memory, and run their handlers again.
     #[track_caller]
     pub fn new(
         locks: Locks,
@@ -96,8 +96,8 @@ impl IdempotencyLayer {
     ) -> Self {
         match (are_in_memory(&locks), store.is_in_memory()) {
             (true, false) => panic!(
-                "in-memory locks need an in-memory store, such as MemoryReplays: the tokens \
-                 restart in each process"
+                "in-memory locks need an in-memory store, such as MemoryReplays: the locks do not \
+                 exclude the other processes that share the store"
             ),
             (false, true) => panic!(
                 "an in-memory store needs in-memory locks: other processes that share these locks \
@@ -243,9 +243,9 @@ impl IdempotencyLayer {
     ///
     /// # fn example(layer: IdempotencyLayer) -> IdempotencyLayer {
     /// // This handler responds with 500 only before it calls the payment provider.
-    /// layer.meaning(|answer| match answer.status.as_u16() {
+    /// layer.meaning(|response| match response.status.as_u16() {
     ///     500 => Meaning::NothingDone,
-    ///     _ => Meaning::of(answer.status),
+    ///     _ => Meaning::of(response.status),
     /// })
     /// # }
     /// ```
@@ -302,7 +302,7 @@ impl IdempotencyLayer {
     }
 
     /// Calls `decides`, under the lock, for a request if an earlier attempt with its key began and
-    /// left no response. The function can ask the payment provider whether it knows the key. The
+    /// left no response. The function can ask the payment provider whether it knows the charge. The
     /// returned [`Decision`](crate::Decision) is to run the handler, to refuse the request, or to
     /// send a given response. The request waits for the inner service to become ready only if the
     /// handler runs. A future that has not decided within [`max_run`](Self::max_run) is dropped,
@@ -310,12 +310,13 @@ impl IdempotencyLayer {
     ///
     /// ```
     /// # fn example(layer: lock_idempotency::IdempotencyLayer) -> lock_idempotency::IdempotencyLayer {
-    /// # async fn is_charged(_key: &str) -> Result<bool, std::io::Error> { Ok(true) }
+    /// # use lock_idempotency::RecordKey;
+    /// # async fn is_charged(_key: &RecordKey) -> Result<bool, std::io::Error> { Ok(true) }
     /// use http::Response;
     /// use lock_idempotency::Decision;
     ///
     /// layer.when_unanswered(|attempt| Box::pin(async move {
-    ///     match is_charged(attempt.idempotency_key).await {
+    ///     match is_charged(attempt.record_key).await {
     ///         Ok(true) => Decision::Answer(Response::new("paid".into())),
     ///         Ok(false) => Decision::Run,
     ///         Err(_) => Decision::Refuse,

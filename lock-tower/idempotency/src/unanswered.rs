@@ -11,6 +11,7 @@ use http::{Response, request};
 use lockcore::FencingToken;
 
 use crate::record::Record;
+use crate::record::key::RecordKey;
 
 /// A request whose earlier attempt began and left no response. The argument of the function set by
 /// [`when_unanswered`](crate::IdempotencyLayer::when_unanswered).
@@ -24,9 +25,11 @@ use crate::record::Record;
 pub struct Unanswered<'a> {
     /// The head of the current request.
     pub parts: &'a request::Parts,
-    /// The idempotency key, without quotes, by which the payment provider may know the earlier
-    /// attempt.
+    /// The idempotency key sent by the client, without quotes. Two scopes may have the same key.
     pub idempotency_key: &'a str,
+    /// The record name, the same as [`Attempt::record_key`](crate::Attempt::record_key) of the
+    /// earlier attempt. Ask the payment provider for a charge by this name.
+    pub record_key: &'a RecordKey,
     /// When the last earlier attempt began, by the store's clock.
     pub started: SystemTime,
     /// The fencing token of the last earlier attempt.
@@ -68,13 +71,14 @@ impl OnUnanswered {
         record: &Record,
         parts: &request::Parts,
         idempotency_key: &str,
+        record_key: &RecordKey,
     ) -> Decision {
         match self {
             Self::Run => Decision::Run,
             Self::Refuse => Decision::Refuse,
             Self::Ask(decides) => {
                 let (started, token) = (record.started(), record.token());
-                decides(Unanswered { parts, idempotency_key, started, token }).await
+                decides(Unanswered { parts, idempotency_key, record_key, started, token }).await
             }
         }
     }

@@ -207,7 +207,7 @@ impl Keyed {
     /// Returns what to do after an earlier attempt that has left this record without a response.
     /// Refuses the request if the function set by `when_unanswered` has not decided by `latest`.
     async fn decide(&self, found: &Record, parts: &Parts, latest: Instant) -> Decision {
-        let deciding = self.config.on_unanswered.decide(found, parts, &self.key);
+        let deciding = self.config.on_unanswered.decide(found, parts, &self.key, &self.record);
         timeout_at(latest, deciding).await.unwrap_or(Decision::Refuse)
     }
 

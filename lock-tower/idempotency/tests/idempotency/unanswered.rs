@@ -1,5 +1,6 @@
 //! Attempts that began and left no response.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -12,7 +13,7 @@ use lock_idempotency::{
 use lock_tests::http::{gate, text};
 use lockcore::{FencingToken, Locks};
 
-use crate::support::{Spy, counted, layer, payment, send, serve, settle, spawn};
+use crate::support::{Spy, counted, layer, payment, payment_of, send, serve, settle, spawn};
 
 /// Writes the record that remains after a process has died in its handler, with this fencing token.
 pub(crate) async fn died(store: &Spy, token: u64) {
@@ -58,6 +59,7 @@ async fn a_function_decides() {
         move |layer: IdempotencyLayer| {
             layer.when_unanswered(move |attempt| {
                 assert_eq!(attempt.idempotency_key, "a1");
+                assert_eq!(*attempt.record_key, RecordKey::new(&Scope::new("ada"), "a1"));
                 assert_eq!(attempt.token.get(), 1);
                 assert!(attempt.started.elapsed().unwrap() < Duration::from_secs(600));
                 assert!(attempt.started <= SystemTime::now());
@@ -191,4 +193,56 @@ async fn a_decision_that_never_comes_ends_with_the_longest_run() {
     assert_eq!(began.elapsed().as_secs(), 3);
     settle().await;
     assert_eq!((locks.status().holding, runs.load(Ordering::SeqCst)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_accounts_that_send_the_same_key_are_charged_once_each() {
+    // A bank with one key space for all accounts.
+    let bank = Arc::new(Mutex::new(BTreeSet::new()));
+    let asked = Arc::clone(&bank);
+    let layer = layer(&Locks::in_memory(), &Spy::default()).when_unanswered(move |attempt| {
+        let is_charged = asked.lock().unwrap().contains(attempt.record_key);
+        Box::pin(async move {
+            match is_charged {
+                true => Decision::Answer(Response::new("charged before".into())),
+                false => Decision::Run,
+            }
+        })
+    });
+    let charges = Arc::clone(&bank);
+    let service = serve(&layer, move |request| {
+        let attempt = request.extensions().get::<Attempt>().unwrap();
+        // The first attempt fails before the charge.
+        let status = if attempt.is_again() { StatusCode::OK } else { StatusCode::BAD_GATEWAY };
+        if attempt.is_again() {
+            charges.lock().unwrap().insert(*attempt.record_key());
+        }
+        async move { Response::builder().status(status).body(text("charged")).unwrap() }
+    });
+    for user in ["ada", "bob"] {
+        assert_eq!(send(&service, payment_of(user, "a1", "500 cents")).await.status, 502);
+        let paid = send(&service, payment_of(user, "a1", "500 cents")).await;
+        assert_eq!((paid.status, paid.body.as_str()), (200, "charged"), "{user}");
+    }
+    assert_eq!(bank.lock().unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payment_for_the_same_order_under_another_key_is_not_again() {
+    let (by_record, by_order) = (Mutex::new(BTreeSet::new()), Mutex::new(BTreeSet::new()));
+    let banks = Arc::new((by_record, by_order));
+    let charges = Arc::clone(&banks);
+    let service = serve(&layer(&Locks::in_memory(), &Spy::default()), move |request| {
+        let attempt = request.extensions().get::<Attempt>().unwrap();
+        assert!(!attempt.is_again());
+        charges.0.lock().unwrap().insert(*attempt.record_key());
+        charges.1.lock().unwrap().insert("order-42");
+        // The first attempt fails between the charge and the order's row.
+        let status = if attempt.idempotency_key() == "a1" { 500 } else { 200 };
+        async move { Response::builder().status(status).body(text("")).unwrap() }
+    });
+    assert_eq!(send(&service, payment("a1")).await.status, 500);
+    assert_eq!(send(&service, payment("b2")).await.status, 200);
+    assert_eq!(banks.0.lock().unwrap().len(), 2, "the bank cannot know that they are one");
+    assert_eq!(banks.1.lock().unwrap().len(), 1);
 }
