@@ -8,7 +8,7 @@ use tokio::sync::futures::Notified;
 
 use crate::record::key::RecordKey;
 
-/// The requests of this process that wait in line, by record. When a response is stored in a
+/// The requests of this process that wait in a queue, by record. When a response is stored in a
 /// record, [`notify`](Self::notify) notifies the requests that wait for it. They look up the
 /// response at once, instead of being granted the lock one after another.
 #[derive(Debug, Default)]

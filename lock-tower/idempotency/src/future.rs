@@ -23,7 +23,7 @@ type Serving<R, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<R>
 /// Propagates handler panics. Panics outside a tokio runtime with timers.
 ///
 /// # Cancel safety
-/// Dropping the future while the request waits for the lock removes the request from the line, and
+/// Dropping the future while the request waits for the lock removes the request from the queue, and
 /// nothing is stored. Once the lock is granted, the handler runs to completion and the response is
 /// stored, even if the future is dropped. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for
 /// the handler. For a request without a key, dropping the future drops the handler.

@@ -1,4 +1,4 @@
-//! A Tower layer for requests with an `Idempotency-Key`: a duplicate request waits in line, and
+//! A Tower layer for requests with an `Idempotency-Key`: a duplicate request waits in a queue, and
 //! then receives the first request's response.
 //!
 //! A client sends a payment again after a timeout, with the same `Idempotency-Key`. The duplicate
@@ -56,10 +56,10 @@
 //! **The body is read**, within bounds for size and time. This happens before the wait, because the
 //! [`Fingerprint`] that recognizes an equal request covers method, path, content type and body.
 //!
-//! **The request waits in line** for the record's lock, and meanwhile the layer looks up the
-//! record. A stored response is sent at once. A request that reuses the key of a different request
-//! is refused at once. If the client disconnects, the request leaves the line. The wait has the
-//! options of lock-tower: [`locking`](IdempotencyLayer::locking).
+//! **The request queues** for the record's lock, and meanwhile the layer looks up the record. A
+//! stored response is sent at once. A request that reuses the key of a different request is refused
+//! at once. If the client disconnects, the request leaves the queue. The wait has the options of
+//! lock-tower: [`locking`](IdempotencyLayer::locking).
 //!
 //! **The lock is granted.** One atomic store operation either finds the response, or writes into
 //! the record that the handler starts. From here on the request continues without the client, for
@@ -108,10 +108,11 @@
 //! # What it does not do
 //!
 //! It cannot make two systems consistent: if a process dies after the charge and before the
-//! response is stored, only the payment provider knows about the charge. Pass [the
-//! key](Attempt::idempotency_key) on to the provider, or query the provider in
-//! [`when_unanswered`](IdempotencyLayer::when_unanswered). gRPC is not supported, because it has
-//! the status in trailers.
+//! response is stored, only the payment provider knows about the charge. Give the charge [the
+//! record's name](Attempt::record_key), or query the provider by it in
+//! [`when_unanswered`](IdempotencyLayer::when_unanswered). Not the client's key: two scopes may
+//! have the same key, and the provider would take the second payment for the first. gRPC is not
+//! supported, because it has the status in trailers.
 //!
 //! # Features
 //!
@@ -136,9 +137,9 @@ mod future;
 mod key;
 mod later;
 mod layer;
-mod line;
 mod meaning;
 mod observe;
+mod queue;
 mod read;
 mod record;
 mod refusal;

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::frame::next_frame;
 use crate::refusal::{Cause, Refusal};
 
-/// The limits within which the layer reads a request body, before the request waits in line.
+/// The limits within which the layer reads a request body, before the request queues.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
     /// The maximum size in bytes for a single body.

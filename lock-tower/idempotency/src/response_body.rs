@@ -1,5 +1,5 @@
 //! The response bodies: `ResponseBody`, which the service returns, and `AnswerBody`, for a request
-//! that has waited in line.
+//! that has waited in the queue.
 
 use std::fmt;
 use std::pin::Pin;
@@ -97,10 +97,10 @@ fn boxed<D: Buf, E: Into<BoxError>>(frame: Result<Frame<D>, E>) -> Result<Frame<
     as_bytes(frame).map_err(Into::into)
 }
 
-/// The response body for a request that has waited in line. The client receives the bytes in `data`
-/// first: a stored response, a refusal, or what the layer has collected of the handler's body in
-/// order to store it. Then it receives what `end` contains: trailers, an error, or the rest of the
-/// body.
+/// The response body for a request that has waited in the queue. The client receives the bytes in
+/// `data` first: a stored response, a refusal, or what the layer has collected of the handler's
+/// body in order to store it. Then it receives what `end` contains: trailers, an error, or the rest
+/// of the body.
 pub(crate) struct AnswerBody<R> {
     /// The bytes to send first. Empty once they are sent.
     pub(crate) data: Bytes,

@@ -16,8 +16,8 @@ use crate::config::Config;
 use crate::fingerprint::Fingerprint;
 use crate::future::IdempotencyFuture;
 use crate::key::IdempotencyKey;
-use crate::line::wait_in_line;
 use crate::observe;
+use crate::queue::wait_in_queue;
 use crate::record::key::RecordKey;
 use crate::refusal::{Cause, Refusal};
 use crate::request_body::ReadBody;
@@ -102,7 +102,7 @@ impl<S> Idempotency<S> {
     }
 }
 
-/// Serves a request with a key in a scope of lock-tower: reads the body, waits in line for the
+/// Serves a request with a key in a scope of lock-tower: reads the body, waits in the queue for the
 /// lock, and runs the handler or returns the stored response. Returns `Err` only if the inner
 /// service fails.
 async fn serve<S, B, R>(
@@ -140,7 +140,7 @@ where
             };
             let fingerprint = Fingerprint::new(&parts, &body.data);
             let keyed = Keyed { config, key: key.0.into(), record, fingerprint };
-            wait_in_line::<S, B, R>(Work { inner, body, keyed }, parts).await
+            wait_in_queue::<S, B, R>(Work { inner, body, keyed }, parts).await
         }
     }));
     let serving = line.oneshot(Request::from_parts(parts, String::new())).instrument(span);

@@ -1,4 +1,4 @@
-//! The wait in line for a record's lock, with concurrent lookups of a stored response.
+//! The wait in the queue for a record's lock, with concurrent lookups of a stored response.
 
 use std::pin::pin;
 
@@ -20,7 +20,7 @@ use crate::response_body::AnswerBody;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::work::{Keyed, Work};
 
-/// How a request's wait in line for the record's lock has ended.
+/// How a request's wait for the record's lock has ended.
 enum Turn<R> {
     /// The lock is granted, so the handler may run.
     Granted(LockGuard),
@@ -30,11 +30,11 @@ enum Turn<R> {
     Refused(LockError),
 }
 
-/// Waits in line for the lock, then runs `work` in a separate task and returns the response.
+/// Waits in the queue for the lock, then runs `work` in a separate task and returns the response.
 /// `parts` is the request head, after lock-tower's scope has inserted the [`RequestLocks`].
 ///
-/// Dropping the future before the grant leaves the line. Dropping it later does not stop the work.
-pub(crate) async fn wait_in_line<S, B, R>(
+/// Dropping the future before the grant leaves the queue. Dropping it later does not stop the work.
+pub(crate) async fn wait_in_queue<S, B, R>(
     work: Work<S>,
     mut parts: Parts,
 ) -> Result<Response<AnswerBody<R>>, S::Error>
@@ -84,7 +84,7 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
         let notified = seat.notified();
         let mut lookup = pin!(config.within(config.store.look_up(record)));
         let (turn, found) = tokio::select! {
-            // Poll the acquire first, so that the position in line is requested first.
+            // Poll the acquire first, so that the position in the queue is requested first.
             biased;
             // The lookup was sent together with the acquire, so the reply is about to arrive. Wait
             // for it: a stored response is sent even if the lock is refused, and after a grant the
