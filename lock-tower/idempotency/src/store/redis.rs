@@ -39,6 +39,11 @@ use crate::store::{Finish, Finished, ReplayStore, Start, Started, StoreFuture};
 /// # }
 /// ```
 ///
+/// The pool reads the URL itself: write user, password and database as `user:password@host/db`, not
+/// as options, which it ignores. Over Sentinel use `deadpool_redis::sentinel::Config`, on a Cluster
+/// `deadpool_redis::cluster::Config`, of the features with these names. For TLS enable the feature
+/// `tokio-rustls-comp`.
+///
 /// A Redis user with the rights for locks needs these rules besides:
 ///
 /// ```text
