@@ -77,7 +77,7 @@ async fn main() -> Result<(), BoxError> {
         tokio::spawn(graceful.watch(connection));
     }
     // The connections end before the locks, so that all responses in progress are sent.
-    let _ = tokio::time::timeout(Duration::from_secs(20), graceful.shutdown()).await;
-    println!("{:?}", locks.shutdown(Duration::from_secs(5)).await);
+    let _ = tokio::time::timeout(Duration::from_secs(18), graceful.shutdown()).await;
+    println!("{:?}", locks.shutdown(Duration::from_secs(4)).await);
     Ok(())
 }

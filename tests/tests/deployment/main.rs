@@ -1,5 +1,9 @@
-//! The shutdown of a service in `docs/deploy.md`, run as shown there.
+//! The start and the shutdown of a service in `docs/deploy.md`, and the leader of
+//! `docs/recipes/jobs.md`, run as shown there.
 #![allow(clippy::print_stderr, reason = "the page's code prints")]
+
+mod role;
+mod starting;
 
 // With the types that the page imports.
 include!("serve.rs");
@@ -13,9 +17,12 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 #[test]
-fn the_page_shows_the_code_that_is_run_here() {
+fn the_pages_show_the_code_that_is_run_here() {
     let page = include_str!("../../../docs/deploy.md");
     assert!(page.contains(include_str!("serve.rs")), "copy the block of the page to serve.rs");
+    assert!(page.contains(include_str!("start.rs")), "copy the block of the page to start.rs");
+    let page = include_str!("../../../docs/recipes/jobs.md");
+    assert!(page.contains(include_str!("lead.rs")), "copy the function of the page to lead.rs");
 }
 
 #[derive(serde::Deserialize)]
@@ -57,6 +64,7 @@ async fn detached_work_whose_client_has_left_ends_within_the_shutdown() {
         .route("/orders/{id}/pay", post(pay))
         .with_state(work.clone())
         .layer(LockScopeLayer::new(locks.clone()));
+    on_terminate(work.leaving.clone()).expect("a handler of the signal");
     let service = tokio::spawn(serve(listener, app, locks, work.leaving.clone()));
 
     let mut client = TcpStream::connect(address).await.expect("it listens");

@@ -11,15 +11,12 @@ async fn serve(
     listener: TcpListener,
     app: Router,
     locks: Locks,
-    leaving: CancellationToken, // for the readiness probe below
+    leaving: CancellationToken, // cancelled on SIGTERM; the readiness probe below reads it, too
 ) -> io::Result<()> {
-    // Kubernetes, systemd and Docker send SIGTERM.
-    let mut terminate = signal(SignalKind::terminate())?;
     let end = CancellationToken::new();
     let server = axum::serve(listener, app).with_graceful_shutdown(end.clone().cancelled_owned());
     let server = tokio::spawn(server.into_future());
-    terminate.recv().await;
-    leaving.cancel(); // the readiness probe fails from now on
+    leaving.cancelled().await; // the readiness probe fails from now on
     sleep(Duration::from_secs(5)).await; // the balancer notices; requests are still served
     end.cancel(); // nothing new is accepted, and requests in progress continue
     let last = Instant::now() + Duration::from_secs(22); // for requests and detached work
@@ -30,5 +27,15 @@ async fn serve(
     if report.unreleased > 0 {
         eprintln!("{} locks are held until their leases expire", report.unreleased);
     }
+    Ok(())
+}
+
+/// Call this first. Kubernetes, systemd and Docker send SIGTERM.
+fn on_terminate(leaving: CancellationToken) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        terminate.recv().await;
+        leaving.cancel();
+    });
     Ok(())
 }
