@@ -11,6 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use http::Method;
+use lock_axum::lockcore::MemoryStore;
 use lock_axum::{HttpLockLayer, LockScopeLayer, Locked, Locks, lock_by};
 
 use tokio::sync::Semaphore;
@@ -159,5 +160,30 @@ async fn a_connection_is_not_kept_by_those_that_wait_where_its_layer_stands_insi
         };
         let statuses = together(&app, 6).await;
         assert_eq!(statuses.iter().all(|status| *status == 200), is_inside, "{statuses:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_locks_the_name_of_its_gateway_waits_for_the_gateway() {
+    for (namespace, expected) in [("shop", 423), ("gateway", 200)] {
+        let store = MemoryStore::new();
+        let scope = |namespace: &str| {
+            let locks = Locks::builder().namespace(namespace).on_memory(&store).unwrap();
+            LockScopeLayer::new(locks).wait(Duration::from_secs(5))
+        };
+        let by_order = || lock_by(|Path(id): Path<u64>| format!("order:{id}"));
+        let upstream = Router::new()
+            .route("/orders/{id}", on_post(async || "paid").route_layer(by_order()))
+            .layer(scope("shop"));
+        // Another process sees neither the gateway's extensions nor the gateway's hold.
+        let forward = async move |request: Request| {
+            let forwarded = Request::post(request.uri()).body(Body::empty()).unwrap();
+            ask(&upstream, forwarded).await.status.to_string()
+        };
+        let gateway = Router::new()
+            .route("/orders/{id}", on_post(forward).route_layer(by_order()))
+            .layer(scope(namespace));
+        let request = Request::post("/orders/42").body(Body::empty()).unwrap();
+        assert_eq!(ask(&gateway, request).await.body, expected.to_string(), "{namespace}");
     }
 }
