@@ -123,6 +123,10 @@
 //! [`methods`](ExtractKeyExt::methods), requests with other methods pass a layer without a lock.
 //! Put a layer that handles CORS preflights outside.
 //!
+//! **A [`Locked`] acquires after all layers.** So a `ConcurrencyLimit` on its route is occupied by
+//! requests that wait, a timeout includes the wait, and a transaction begins in the handler. For
+//! routes with such layers use [`lock_by`]: [where in the stack](lock_tower#where-in-the-stack).
+//!
 //! # Two locks
 //!
 //! Two `Locked` arguments acquire their locks in argument order. They can deadlock with a handler

@@ -201,9 +201,9 @@ macro_rules! fail_open {
         /// misconfigured (500).
         ///
         /// All other errors still refuse the request, so that no client can choose to be served
-        /// without the lock: a key of another type under the lock name, a missing permission, a
-        /// replica, a server out of memory, and a server that responds but is slower than the
-        /// [`wait`](Self::wait), or, without a wait, than the request timeout.
+        /// without the lock. Such errors are a key of another type under the lock name, a missing
+        /// permission, a replica and a server out of memory. So is a server that responds, but is
+        /// slower than the [`wait`](Self::wait) or, without a wait, than the request timeout.
         pub fn fail_open(mut self, fail_open: bool) -> Self {
             self.config.fail_open = fail_open;
             self

@@ -46,7 +46,8 @@
 //!     .layer(HttpLockLayer::new(locks, ByPath::new()))
 //!     .service(service_fn(pay));
 //!
-//! let request = Request::post("/orders/42/pay").body(String::new())?;
+//! // The whole path is the key. `/orders/42/pay` and `/orders/42/ship` would be two locks.
+//! let request = Request::post("/orders/42").body(String::new())?;
 //! let response = service.oneshot(request).await?;
 //! assert_eq!(response.status(), 200);
 //! # Ok(())
@@ -118,9 +119,18 @@
 //! 7. `ConcurrencyLimit`: waiting requests occupy no capacity
 //! 8. a layer that begins a transaction for the request, or takes a pooled connection: it commits
 //!    before the lock is released. Outside the lock, the next request reads before the commit, and
-//!    updates are lost; and waiting requests occupy the connections needed by the holder. (An
-//!    extractor acquires after all layers: begin the transaction in the handler.)
+//!    updates are lost; and waiting requests occupy the connections needed by the holder
 //! 9. the handler
+//!
+//! **An extractor (`Locked` of lock-axum) acquires after all layers**, so 5 to 8 cannot stand
+//! inside its lock: a `ConcurrencyLimit` is occupied by requests that wait, and a timeout includes
+//! the wait. For routes with such layers use `lock_by` or an [`HttpLockLayer`], and begin a
+//! transaction in the handler.
+//!
+//! **A retry inside the lock** repeats under the same token, so the first fencing step accepts an
+//! equal token (`<=`). The bodies inside are [`RequestBody`](http::RequestBody), and not `Clone`:
+//! collect them first. A retry outside waits anew, at the tail, and must not repeat a 500
+//! `lock-lost`.
 //!
 //! A layer locks every request it sees. Around a whole router it also locks unknown paths (with 423
 //! instead of 404 while their key is held), OPTIONS and CORS preflights. Put the layers that
@@ -133,7 +143,8 @@
 //! [`enabled`](HttpLockLayer::enabled).
 //!
 //! Put compression and other layers that buffer bodies outside. `LoadShed` outside sheds nothing,
-//! because the lock is always ready. Use the [queue limit](HttpLockLayer::queue_limit) instead.
+//! because an [`HttpLockLayer`] is always ready, and so is `lock_by`. Use the [queue
+//! limit](HttpLockLayer::queue_limit) instead.
 //!
 //! # What happens to a request
 //!

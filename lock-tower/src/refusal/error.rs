@@ -106,10 +106,10 @@ pub enum Cause {
     /// canonical spelling.
     KeySpelling,
     /// The server is misconfigured: an option or a permit count is out of range, a layer is
-    /// missing, a request has conflicting demands for the same name ([`Clash`]), the `Locks` do not
-    /// support the demand (a read or permits with
+    /// missing, or a request has conflicting demands for the same name ([`Clash`]). Or the `Locks`
+    /// do not support the demand: a read or permits with
     /// [`redisson_peers`](lockcore::LocksBuilder::redisson_peers), permits on a
-    /// [quorum](lockcore::guide::quorum)), or the lock key belongs to another program.
+    /// [quorum](lockcore::guide::quorum). Or the lock key belongs to another program.
     Misconfigured,
 }
 

@@ -9,6 +9,9 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// An extractor whose key is the request path in [canonical](canonical_path) spelling: `/orders/42`
 /// and `/orders/4%32` are the same key. The query is not part of the key.
 ///
+/// The whole path is the name: `/orders/42/pay` and `/orders/42/ship` are two locks. To serve all
+/// requests for an order one at a time, name the order: by a closure, or `lock_by` of lock-axum.
+///
 /// A handler that parses a path segment accepts several texts for the same value. If the key were
 /// the text itself, each spelling would be a separate lock, and a client could choose among them.
 /// So:
