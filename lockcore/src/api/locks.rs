@@ -172,7 +172,7 @@ impl Locks {
     /// ```
     ///
     /// Write an async closure, `async |hold| {…}`: the form `|hold| async {…}` does not compile
-    /// ("not general enough").
+    /// ("not general enough"). The future is `Send` if the section's is, so it can be spawned.
     ///
     /// # Errors
     /// As [`lock`](Self::lock), and [`Lost`](LockErrorKind::Lost) if the hold ended before the

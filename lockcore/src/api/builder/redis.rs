@@ -29,9 +29,9 @@ impl LocksBuilder {
     /// attempt fails with [`Unavailable`](crate::LockErrorKind::Unavailable), which names the
     /// unfinished step, unless redis-rs connects (see below).
     ///
-    /// Reconnects have other limits: 1 s at first, because another server may have taken over, and
-    /// up to 16 s, or this limit if it is longer, if the server accepts connections but does not
-    /// serve them in time, because it may be busy with all the other clients that reconnect.
+    /// Reconnects have other limits: 1 s at first, because another server may have taken over. If
+    /// the server accepts connections but does not serve them in time, the limit rises to 16 s, or
+    /// to this limit if it is longer: the server may be busy with other clients that reconnect.
     ///
     /// redis-rs connects to the server of a `redis::Client`, with RESP3, and with TLS without
     /// verification. It does not report the steps: its attempts have a single limit, with the
