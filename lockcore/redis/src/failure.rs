@@ -165,14 +165,6 @@ fn kind(error: &RedisError) -> Option<ClientErrorKind> {
         _ => {}
     }
     let detail = error.detail().unwrap_or_default();
-    let is_denied = matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
-        || AclError::read(detail).is_some();
-    if is_denied {
-        return Some(ClientErrorKind::Denied);
-    }
-    if detail.contains("DB index") {
-        return Some(ClientErrorKind::InvalidOption);
-    }
     if error.code() == Some(ENDED) {
         let is_denied = detail.contains("DENIED ");
         return Some(if is_denied {
@@ -193,6 +185,14 @@ fn kind(error: &RedisError) -> Option<ClientErrorKind> {
     })
 }
 
+    let is_denied = matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
+        || AclError::read(detail).is_some();
+    if is_denied {
+        return Some(ClientErrorKind::Denied);
+    }
+    if detail.contains("DB index") {
+        return Some(ClientErrorKind::InvalidOption);
+    }
 /// Returns true if the error text says that the server lacks a command, sent directly or by a
 /// script. A hosted service may have disabled the command, and a proxy may not forward it.
 pub fn is_unknown_command(said: &str) -> bool {
@@ -330,6 +330,15 @@ mod tests {
     }
 
     #[test]
+    #[test]
+    fn a_connection_that_ends_after_a_refused_command_is_not_denied() {
+        let line = b"-NOPERM this user has no permissions to run the 'set' command\r\n";
+        let Ok(redis::Value::ServerError(words)) = redis::parse_redis_value(line) else {
+            panic!("an error")
+        };
+        assert_eq!(of_connecting(&ended(&words)).kind, ClientErrorKind::Unavailable);
+    }
+
     fn an_error_of_a_slot_begins_with_its_code_and_nothing_ran() {
         for (code, kind) in [
             ("MOVED", ClientErrorKind::Unsupported),

@@ -44,6 +44,9 @@ use crate::task::Begin;
 const MAX_UNWRITTEN: usize = 16 << 20;
 /// The number of pending requests for which the queue keeps its memory while it is empty.
 const KEPT: usize = 1_024;
+/// How soon after its last reply a server closes the connection if that reply says why. An earlier
+/// error, such as a full memory, is about its own request.
+const FAREWELL: Duration = Duration::from_millis(100);
 /// Initial size of the read buffer in bytes. The buffers for reading and for writing shrink to this
 /// size when they are empty.
 const READ: usize = 16 << 10;
@@ -320,9 +323,9 @@ struct Reader<S> {
     values: Vec<Value>,
     /// Replies to be delivered, with their recipients. Empty between two reads.
     answered: Vec<(Box<dyn Recipient>, Value)>,
-    /// The last reply, if it was an error. It then explains why the connection ended, because
-    /// servers send an error before they close a connection.
-    last_words: Option<ServerError>,
+    /// The last reply and its time, if it was an error. It then explains why the connection ended,
+    /// because servers send an error before they close a connection.
+    last_words: Option<(Instant, ServerError)>,
     /// True if the last run of the task left requests unwritten, so that callers woken by replies
     /// could first add theirs. The next run then writes in any case.
     lets_go: bool,
@@ -377,8 +380,8 @@ impl<S: AsyncRead> Reader<S> {
         let mut answers = 0;
         while let Poll::Ready(read) = self.read(cx) {
             read.map_err(|error| match self.last_words.take() {
-                Some(words) => failure::ended(&words),
-                None => error.into(),
+                Some((at, words)) if at.elapsed() < FAREWELL => failure::ended(&words),
+                _ => error.into(),
             })?;
             answers += self.hand_out()?;
         }
@@ -431,7 +434,7 @@ impl<S: AsyncRead> Reader<S> {
         }
         self.last_words = match self.values.last() {
             None => self.last_words.take(),
-            Some(Value::ServerError(error)) => Some(error.clone()),
+            Some(Value::ServerError(error)) => Some((Instant::now(), error.clone())),
             Some(_) => None,
         };
         let mut is_unasked = false;
@@ -461,7 +464,7 @@ impl<S: AsyncRead> Reader<S> {
         decoded?;
         // An error without a request is the reason why the server refuses this client.
         match self.last_words.take_if(|_| is_unasked) {
-            Some(words) => Err(failure::ended(&words)),
+            Some((_, words)) => Err(failure::ended(&words)),
             None if is_unasked => Err(failure::unasked()),
             None => Ok(answers),
         }

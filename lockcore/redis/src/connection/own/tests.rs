@@ -443,6 +443,20 @@ async fn a_request_behind_a_refusal_is_told_the_words_of_the_server() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_earlier_error_is_not_the_reason_why_the_server_closes() {
+    let (connection, mut server) = pair(1 << 10);
+    let refused = sent(&connection, "1");
+    reads(&mut server, &["1"]).await;
+    server.write_all(b"-OOM full\r\n").await.expect("it is open");
+    soon(refused).await.expect("no panic").expect_err("refused");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(server);
+    settle().await;
+    let why = connection.why_closed(Instant::now()).expect("it is closed").to_string();
+    assert!(why.contains("closed by the server") && !why.contains("OOM"), "{why}");
+}
+
 #[tokio::test]
 async fn a_connection_that_is_ended_here_ends_every_request_and_sends_no_more() {
     let (connection, mut server) = pair(1 << 10);
