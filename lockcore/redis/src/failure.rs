@@ -15,8 +15,7 @@ pub fn of_command(error: &RedisError) -> ClientError {
     if error.code() == Some(ENDED) {
         return ClientError::ambiguous(said);
     }
-    if said.contains("non local key") {
-        // The slot is migrating, and the script stopped at a key that was absent.
+    if is_stopped(&said) {
         return ClientError::ambiguous(said);
     }
     match kind(error) {
@@ -35,12 +34,25 @@ pub fn of_command(error: &RedisError) -> ClientError {
     }
 }
 
-/// Returns the error text if a Cluster node redirects the command to another node, or cannot serve
-/// the slot for now. Such a command did not run. `None` for other errors.
+/// Returns the error text, beginning with the code, if a Cluster node redirects the command to
+/// another node, or cannot serve the slot for now. Such a command did not run. `None` for other
+/// errors.
 fn of_slot(error: &RedisError) -> Option<String> {
-    let code = error.code()?;
-    let is_of_slot = matches!(code, "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN");
-    is_of_slot.then(|| format!("{code} {}", error.detail().unwrap_or_default()))
+    let (code, detail) = (error.code()?, error.detail().unwrap_or_default());
+    let code = match code {
+        "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" => code,
+        // With `cluster-allow-reads-when-down` the script begins, and its first write is refused.
+        _ if detail.contains("while the cluster is down") => "CLUSTERDOWN",
+        _ => return None,
+    };
+    Some(format!("{code} {detail}"))
+}
+
+/// Returns true if `said` is a Cluster node's error for a script that it has stopped at an absent
+/// key, because the slot is migrating. The script may have written other keys before.
+pub fn is_stopped(said: &str) -> bool {
+    // The second text is from Redis 7.4 and Valkey 8.0 on.
+    said.contains("non local key") || said.contains("during rehashing of the slot")
 }
 
 /// Translates the error of a connection attempt, and adds the remedy if it is known. No command has
@@ -173,6 +185,14 @@ fn kind(error: &RedisError) -> Option<ClientErrorKind> {
             ClientErrorKind::Unavailable
         });
     }
+    let is_denied = matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
+        || AclError::read(detail).is_some();
+    if is_denied {
+        return Some(ClientErrorKind::Denied);
+    }
+    if detail.contains("DB index") {
+        return Some(ClientErrorKind::InvalidOption);
+    }
     if is_unknown_command(detail) || detail.contains(NO_SELECT) {
         return Some(ClientErrorKind::Unsupported);
     }
@@ -185,14 +205,6 @@ fn kind(error: &RedisError) -> Option<ClientErrorKind> {
     })
 }
 
-    let is_denied = matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
-        || AclError::read(detail).is_some();
-    if is_denied {
-        return Some(ClientErrorKind::Denied);
-    }
-    if detail.contains("DB index") {
-        return Some(ClientErrorKind::InvalidOption);
-    }
 /// Returns true if the error text says that the server lacks a command, sent directly or by a
 /// script. A hosted service may have disabled the command, and a proxy may not forward it.
 pub fn is_unknown_command(said: &str) -> bool {
@@ -319,6 +331,15 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_ends_after_a_refused_command_is_not_denied() {
+        let line = b"-NOPERM this user has no permissions to run the 'set' command\r\n";
+        let Ok(redis::Value::ServerError(words)) = redis::parse_redis_value(line) else {
+            panic!("an error")
+        };
+        assert_eq!(of_connecting(&ended(&words)).kind, ClientErrorKind::Unavailable);
+    }
+
+    #[test]
     fn a_database_of_a_cluster_is_not_supported_and_the_url_to_write_is_named() {
         let refused = of_connecting(&RedisError::from((
             ServerErrorKind::ResponseError.into(),
@@ -330,15 +351,6 @@ mod tests {
     }
 
     #[test]
-    #[test]
-    fn a_connection_that_ends_after_a_refused_command_is_not_denied() {
-        let line = b"-NOPERM this user has no permissions to run the 'set' command\r\n";
-        let Ok(redis::Value::ServerError(words)) = redis::parse_redis_value(line) else {
-            panic!("an error")
-        };
-        assert_eq!(of_connecting(&ended(&words)).kind, ClientErrorKind::Unavailable);
-    }
-
     fn an_error_of_a_slot_begins_with_its_code_and_nothing_ran() {
         for (code, kind) in [
             ("MOVED", ClientErrorKind::Unsupported),
@@ -351,10 +363,30 @@ mod tests {
         }
     }
 
+    // The error has no code where the Cluster still serves reads.
+    #[test]
+    fn a_script_whose_first_write_a_cluster_that_is_down_refuses_did_not_run() {
+        let down = "Script attempted to execute a write command while the cluster is down and \
+                    readonly";
+        let wrapped = format!("Error running script (call to f_0): @user_script:1: {down}");
+        for detail in [format!("{down} script: f_0, on @user_script:12."), wrapped] {
+            let expected = format!("CLUSTERDOWN {detail}");
+            let expected = ClientError::refused(ClientErrorKind::Unavailable, expected);
+            assert_eq!(said("ERR", &detail), expected);
+        }
+    }
+
     #[test]
     fn a_script_that_was_stopped_at_a_key_of_a_moving_slot_may_have_run() {
-        let error = said("ERR", "Script attempted to access a non local key in a cluster node");
-        assert_eq!((error.kind, error.may_have_run), (ClientErrorKind::Unavailable, true));
+        for detail in [
+            "Script attempted to access a non local key in a cluster node",
+            "Unable to execute command 'del' in script because undeclared keys were accessed \
+             during rehashing of the slot script: f_0, on @user_script:636.",
+        ] {
+            let error = said("ERR", detail);
+            assert_eq!((error.kind, error.may_have_run), (ClientErrorKind::Unavailable, true));
+        }
+        assert!(!is_stopped("TRYAGAIN Multiple keys request during rehashing of slot"));
     }
 
     #[test]

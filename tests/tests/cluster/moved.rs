@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_tests::{
-    Clustered, CommandStats, RedisOptions, eventually, lock_key, patience_key, queue_key, queued,
+    Clustered, CommandStats, Log, RedisOptions, eventually, lock_key, patience_key, queue_key,
+    queued,
 };
 use lockcore::{HoldState, LockErrorKind, LockGuard, LockOptions, Locks, LocksBuilder};
 use proto::wire::keys::{Counter, NodeKey};
@@ -228,6 +229,7 @@ async fn keeps_holds_apart_from_the_lock_key(
     nodes: &[Locks],
     guards: Vec<LockGuard>,
 ) {
+    let (log, _here) = Log::listen();
     let mut target = clustered.raw(1).await;
     clustered.open_slot(slot(key), 0, 1).await;
     clustered.move_key(&lock_key(key), 0, 1).await;
@@ -246,6 +248,7 @@ async fn keeps_holds_apart_from_the_lock_key(
         release(guard).await;
     }
     release(held(&nodes[0], key).await).await;
+    assert!(!log.text().contains("unexpected reply"), "{:?}", log.warnings());
 }
 
 async fn nodes_with_a_short_lease(clustered: &Clustered, count: usize) -> Vec<Locks> {

@@ -85,12 +85,6 @@ impl Redirect {
     }
 }
 
-/// Returns true if a Cluster server has stopped a script at a key that was absent, because the slot
-/// is migrating. The script may have written other keys before.
-pub fn is_stopped(error: &StoreError) -> bool {
-    error.may_have_run && error.detail.contains("non local key")
-}
-
 /// What to do with a refused command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -194,9 +188,6 @@ mod tests {
         let lacks = |redirect: Redirect| redirect.lacks_keys();
         assert!(lacks(Redirect::Moving) && lacks(Redirect::Ask(None)));
         assert!(!lacks(Redirect::Down) && !lacks(Redirect::Moved(None)));
-        let stopped = "ERR Script attempted to access a non local key in a cluster node script: f";
-        assert!(is_stopped(&StoreError::ambiguous(stopped)));
-        assert!(!is_stopped(&StoreError::ambiguous("timed out")));
     }
 
     #[test]

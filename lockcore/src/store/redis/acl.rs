@@ -235,6 +235,8 @@ mod tests {
             "ERR value is not an integer or out of range",
             "ERR increment or decrement would overflow",
             "ERR Script attempted to access a non local key in a cluster node",
+            "ERR Unable to execute command 'zadd' in script because undeclared keys were accessed \
+             during rehashing of the slot",
             "ERR Script attempted to execute a command while the cluster is down",
         ] {
             assert!(refused(said).is_none(), "{said}");

@@ -29,7 +29,8 @@ fn kind(of: ClientErrorKind) -> LockErrorKind {
 /// Returns the store error for a client error.
 pub(crate) fn of_client(error: ClientError) -> StoreError {
     let ClientError { kind: of, detail, may_have_run } = error;
-    StoreError { may_have_run, ..StoreError::refused(kind(of), detail) }
+    let lacks_keys = client::failure::is_stopped(&detail);
+    StoreError { may_have_run, lacks_keys, ..StoreError::refused(kind(of), detail) }
 }
 
 impl From<ClientError> for LockError {
@@ -78,7 +79,7 @@ fn read_text(said: &str) -> RedisError {
 /// another program. The server may run the same command later, or on another key.
 pub(crate) fn is_of_state(said: &str) -> bool {
     // These errors have no code.
-    let of_state = ["cluster is down", "not an integer", "would overflow"];
+    let of_state = ["not an integer", "would overflow"];
     let kind = client::failure::of_command(&read_text(said)).kind;
     kind != ClientErrorKind::Protocol || of_state.iter().any(|words| said.contains(words))
 }
@@ -145,6 +146,19 @@ mod tests {
         assert_eq!(error.kind, LockErrorKind::Unavailable);
         let wrapped = "Error running script (call to f_0): @user_script:1: FORGOTTEN the epoch";
         assert_eq!(said("ERR", wrapped).kind, LockErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn a_script_that_was_stopped_lacked_keys_whatever_the_version_of_its_server() {
+        for detail in [
+            "Script attempted to access a non local key in a cluster node script: f_0",
+            "Unable to execute command 'exists' in script because undeclared keys were accessed \
+             during rehashing of the slot script: f_0",
+        ] {
+            let error = said("ERR", detail);
+            assert!(error.lacks_keys && error.may_have_run, "{error:?}");
+        }
+        assert!(!said("OOM", "command not allowed").lacks_keys);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proto::StoreError;
-use proto::wire::redirect::{Place, Redirect, Route, Step, is_stopped};
+use proto::wire::redirect::{Place, Redirect, Route, Step};
 use tokio::time::Instant;
 
 use super::slots::Shard;
@@ -61,7 +61,7 @@ impl Shared {
                     // The primary may have been replaced.
                     self.outdated.notify_one();
                 }
-                return Err(noted(error));
+                return Err(error);
             };
             let given_up = StoreError {
                 lacks_keys: redirect.lacks_keys(),
@@ -80,7 +80,7 @@ impl Shared {
                         match send(&target, true).await {
                             Ok(answer) => return Ok((target, answer)),
                             Err(error) if Redirect::read(&error, &place.host).is_some() => {}
-                            Err(error) => return Err(noted(error)),
+                            Err(error) => return Err(error),
                         }
                     }
                 }
@@ -115,9 +115,4 @@ impl Shared {
         }
         true
     }
-}
-
-/// Records in the error of a script whether a server has stopped it at a missing key.
-fn noted(error: StoreError) -> StoreError {
-    StoreError { lacks_keys: is_stopped(&error), ..error }
 }
