@@ -648,10 +648,19 @@ async fn replace(shared: &SharedLink, pace: &mut Pace) {
         let attempt = pace.attempt();
         let open = async {
             let opened = shared.connector.commands(shared.request_timeout, &attempt).await?;
-            let hello = opened.hello.as_ref();
-            let identity = shared.setup.apply(&opened.connection, hello, &old).await?;
-            let now_us = setup::time(&opened.connection).await?;
-            Ok::<_, ClientError>((opened, identity, now_us))
+            let set_up = async {
+                let (connection, hello) = (&opened.connection, opened.hello.as_ref());
+                let identity = shared.setup.apply(connection, hello, &old).await?;
+                Ok::<_, ClientError>((identity, setup::time(connection).await?))
+            };
+            // Several requests, to which a replaced primary may be slow to reply.
+            let (identity, now_us) = tokio::select! {
+                done = set_up => done?,
+                () = shared.connector.failed_over(&attempt) => {
+                    return Err(unavailable("the sentinels name another primary"));
+                }
+            };
+            Ok((opened, identity, now_us))
         };
         match open.await {
             Ok((opened, identity, now_us)) => {
