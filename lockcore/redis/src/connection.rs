@@ -8,9 +8,9 @@ mod own;
 mod redis_rs;
 mod socket;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use futures_util::future::BoxFuture;
 #[cfg(feature = "deadpool")]
@@ -60,7 +60,7 @@ trait Transport: Send + Sync {
 
     fn shorten_timeout(&self, _timeout: Duration) {}
 
-    fn end(&self) {}
+    fn end(&self);
 
     fn unanswered(&self) -> Option<usize> {
         None
@@ -150,8 +150,8 @@ impl Connection {
         self.0.takes_transactions()
     }
 
-    /// Closes a connection of this crate at once, and fails its pending requests. Has no effect on
-    /// a redis-rs connection, which closes with its last clone.
+    /// Fails all pending and later requests at once, and closes the connection. redis-rs closes it
+    /// with the last clone, once the pending requests have failed.
     pub(crate) fn end(&self) {
         self.0.end();
     }
@@ -175,6 +175,11 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").finish_non_exhaustive()
     }
+}
+
+/// Creates the error of a connection that this process has closed.
+fn closed() -> RedisError {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the connection was closed").into()
 }
 
 /// Returns the reply, or `Err` if it is an error or a list that contains an error. Most replies

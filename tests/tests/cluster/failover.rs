@@ -100,20 +100,24 @@ async fn a_killed_primary_is_replaced_and_its_hold_and_waiters_go_on() {
 async fn a_request_to_a_primary_that_stands_still_goes_on_at_the_one_that_replaces_it() {
     // The longest bound: it ends after the test has failed.
     const REQUEST: Duration = Duration::from_secs(60);
-    let mut clustered = with_replicas().await;
-    let locks = Locks::builder().request_timeout(REQUEST);
-    let locks = soon("a connection", locks.connect(clustered.url())).await.expect("accepted");
-    let key = clustered.key_of(1, 0);
-    release(held(&locks, &key).await).await;
-    clustered.server(1).freeze();
-    let asking = tokio::spawn({
-        let (locks, key) = (locks.clone(), key.clone());
-        async move { locks.lock(&key).await.expect("granted") }
-    });
-    clustered.promoted(1).await;
-    let guard = tokio::time::timeout(REQUEST / 2, asking).await;
-    release(guard.expect("in time").expect("no panic")).await;
-    clustered.server(1).thaw();
+    // Connections of lockcore, and of redis-rs.
+    for query in ["", "?protocol=resp3"] {
+        let mut clustered = with_replicas().await;
+        let locks = Locks::builder().request_timeout(REQUEST);
+        let url = format!("{}{query}", clustered.url());
+        let locks = soon("a connection", locks.connect(url)).await.expect("accepted");
+        let key = clustered.key_of(1, 0);
+        release(held(&locks, &key).await).await;
+        clustered.server(1).freeze();
+        let asking = tokio::spawn({
+            let (locks, key) = (locks.clone(), key.clone());
+            async move { locks.lock(&key).await.expect("granted") }
+        });
+        clustered.promoted(1).await;
+        let guard = tokio::time::timeout(REQUEST / 2, asking).await;
+        release(guard.expect("in time").expect("no panic")).await;
+        clustered.server(1).thaw();
+    }
 }
 
 #[tokio::test]

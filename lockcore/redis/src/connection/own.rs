@@ -33,7 +33,7 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 
 use super::decoder::Decoder;
-use super::{Answered, Recipient, Transport, checked};
+use super::{Answered, Recipient, Transport, checked, closed};
 use crate::call::Packed;
 use crate::failure;
 use crate::foreign;
@@ -495,10 +495,6 @@ impl<S: AsyncRead> Reader<S> {
 /// other requests still get their replies.
 fn deliver(recipient: Box<dyn Recipient>, answer: Answered) {
     foreign::call("the recipient of a reply", || recipient.take(answer));
-}
-
-fn closed() -> RedisError {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the connection was closed").into()
 }
 
 fn closed_by_server() -> io::Error {
