@@ -65,9 +65,11 @@ struct Sentinel {
 }
 
 struct SentinelWay {
-    /// The open connection. `None` if there is no connection, or if a request has taken it out for
-    /// use.
+    /// The open connection; `None` if there is none. A lookup that does not wait for the slowest
+    /// sentinels leaves requests pending on it.
     open: Option<Connection>,
+    /// When the first of the queries was sent that may be pending.
+    asked: Option<Instant>,
     opening: Option<Opening>,
     pace: Pace,
 }
@@ -301,14 +303,18 @@ impl Sentinel {
     /// there is no open connection. `name` is the primary's name.
     async fn query_primary(&self, name: &str, tls: &Tls) -> Result<Primary, ClientError> {
         let mut way = self.way.lock().await;
-        // Taken out during use: if this future is dropped halfway, the next lookup opens another.
-        let connection = match way.open.take() {
-            Some(connection) => connection,
+        way.discard_silent();
+        let connection = match &way.open {
+            Some(connection) => connection.clone(),
             None => self.opened(&mut way, name, tls).await?,
         };
+        way.open = Some(connection.clone());
+        way.asked.get_or_insert_with(Instant::now);
+        // If this future is dropped here, a later lookup finds out whether the sentinel replies.
         let answers = query(&connection, name).await;
-        if !answers.as_ref().is_err_and(failure::breaks_connection) {
-            way.open = Some(connection);
+        way.asked = None;
+        if answers.as_ref().is_err_and(failure::breaks_connection) {
+            way.open = None;
         }
         let answers = answers.map_err(|error| refusal(&error, self.address(), name))?;
         Primary::read(&answers).ok_or_else(|| {
@@ -374,7 +380,19 @@ impl Sentinel {
 
 impl SentinelWay {
     fn new(timeouts: Timeouts) -> Self {
-        Self { open: None, opening: None, pace: Pace::among_others(timeouts) }
+        Self { open: None, asked: None, opening: None, pace: Pace::among_others(timeouts) }
+    }
+
+    /// Discards the connection if the sentinel has not replied on it in time. A redis-rs connection
+    /// does not report whether replies have arrived since, so it counts as silent.
+    fn discard_silent(&mut self) {
+        let Some(connection) = &self.open else { return };
+        if connection.unanswered() == Some(0) {
+            self.asked = None;
+        }
+        if self.asked.is_some_and(|asked| asked.elapsed() > LOOKUP_TIMEOUT) {
+            (self.open, self.asked) = (None, None);
+        }
     }
 }
 
