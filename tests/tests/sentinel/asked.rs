@@ -270,6 +270,85 @@ async fn a_subscription_that_is_being_reopened_follows_the_commands_at_once() {
     assert_eq!(locks.status().servers[0].address, new.address().to_string());
 }
 
+/// The connection is set up by several requests, and each may take as long as a request may take.
+#[tokio::test]
+async fn a_command_connection_that_is_being_set_up_follows_the_sentinels_at_once() {
+    for request in ["INFO", "TIME"] {
+        let [old, new] = [RedisServer::start(), RedisServer::start()];
+        let proxy = Proxy::start(old.address());
+        let (sentinel, at) = switching_ports([proxy.address().port(), new.port()]).await;
+        // Nothing is over by itself.
+        let builder = Locks::builder().request_timeout(SOON);
+        let locks = soon("a connection", builder.connect(&url(&[&sentinel]))).await;
+        let locks = locks.expect("accepted");
+        let stuck = proxy.hold_request(move |held| held.is(request));
+        proxy.cut_commands().await;
+        soon("an attempt", stuck.struck()).await;
+        assert!(!locks.status().is_connected());
+        at.store(1, Ordering::Relaxed);
+        eventually("it has followed", SOON / 2, async || locks.status().is_connected()).await;
+        assert_eq!(locks.status().servers[0].address, new.address().to_string(), "{request}");
+    }
+}
+
+/// A connection of redis-rs closes with its last request.
+#[tokio::test]
+async fn a_request_to_a_replaced_primary_is_sent_to_the_new_one_on_each_kind_of_connection() {
+    for query in ["", "?protocol=resp3"] {
+        let [old, new] = [RedisServer::start(), RedisServer::start()];
+        let proxy = Proxy::start(old.address());
+        let (sentinel, at) = switching_ports([proxy.address().port(), new.port()]).await;
+        // Nothing is over by itself.
+        let options = LockOptions::new().store_wait(SOON);
+        let builder = Locks::builder().request_timeout(SOON).defaults(options);
+        let url = format!("{}{query}", url(&[&sentinel]));
+        let locks = soon("a connection", builder.connect(&url)).await.expect("accepted");
+        let stuck = proxy.hold_request(|request| request.is("MULTI") || request.is("EVALSHA"));
+        let waiting = tokio::spawn(locks.lock("k"));
+        soon("a request", stuck.struck()).await;
+        at.store(1, Ordering::Relaxed);
+        let granted = tokio::time::timeout(SOON / 2, waiting).await.expect("it is not stuck");
+        let guard = granted.expect("no panic").expect("granted");
+        let there = connect(&new.url()).await.expect("accepted");
+        assert!(is_held(&there, "k").await, "{query}");
+        release(guard).await;
+    }
+}
+
+/// The lookups go on as soon as a majority has replied.
+#[tokio::test]
+async fn the_connection_to_a_sentinel_far_away_is_kept() {
+    const LOOKUPS: usize = 4;
+    let server = RedisServer::start();
+    let (port, asked) = (server.port(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&asked);
+    let far = FakeServer::start_slow(Duration::from_millis(300), move |words| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        master(words, port, 1)
+    })
+    .await;
+    let proxy = Proxy::start(far.address());
+    let near = [naming(&server, 1).await, naming(&server, 1).await];
+    let [one, other] = [near[0].address(), near[1].address()];
+    let url = format!("redis+sentinel://{},{one},{other}/locks", proxy.address());
+    let _locks = connect(&url).await.expect("accepted");
+    // A lookup is two requests.
+    eventually("it is asked", SOON, async || asked.load(Ordering::Relaxed) >= 2 * LOOKUPS).await;
+    assert_eq!(proxy.accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_to_a_sentinel_that_never_replies_is_replaced() {
+    let server = RedisServer::start();
+    let sentinels = [naming(&server, 1).await, naming(&server, 1).await, naming(&server, 1).await];
+    let proxy = Proxy::start(sentinels[0].address());
+    let _stuck = proxy.hold_reply(|_| true);
+    let [one, other] = [1, 2].map(|number| sentinels[number].address());
+    let url = format!("redis+sentinel://{},{one},{other}/locks", proxy.address());
+    let _locks = connect(&url).await.expect("accepted");
+    eventually("it is replaced", SOON, async || proxy.accepted() > 1).await;
+}
+
 /// Starts two primaries, each with a replica.
 async fn replicated() -> ([RedisServer; 2], [RedisServer; 2]) {
     let primaries = [RedisServer::start(), RedisServer::start()];
