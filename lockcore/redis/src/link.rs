@@ -322,6 +322,17 @@ impl CommandLink {
         self.0.setup.may_compare().filter(|_| sender.connection.takes_transactions())
     }
 
+    /// Records that the server has refused a transaction: it lacks MULTI or EXEC, or the Redis user
+    /// lacks the right. None is tried again before the next connection.
+    pub fn note_refused_transact(&self) {
+        self.0.setup.note_refused_transact();
+    }
+
+    /// Does the same for the command of [`may_compare`](Self::may_compare).
+    pub fn note_refused_compare(&self) {
+        self.0.setup.note_refused_compare();
+    }
+
     /// Sends a command, and waits for the reply. Without a connection, first waits for the next
     /// one, at most for the request timeout.
     pub async fn request(&self, command: Packed) -> Judged {

@@ -13,6 +13,7 @@
 //!   was a replica is not noticed by a client that was disconnected for so long.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use redis::{Cmd, RedisError, Value};
@@ -34,6 +35,11 @@ pub(crate) struct ConnectionSetup {
     /// The optional commands that the Redis user may send. Unset until the user's rights are known;
     /// until then, none is sent.
     extras: OnceLock<Extras>,
+    /// True if the server has refused MULTI or EXEC since the connection was set up: the right was
+    /// taken away, or the server is another.
+    refuses_transact: AtomicBool,
+    /// The same for the command that deletes a key only if it has a given value.
+    refuses_compare: AtomicBool,
 }
 
 /// The optional commands that the Redis user may send. No other optional command is tried, because
@@ -143,7 +149,13 @@ impl Identity {
 
 impl ConnectionSetup {
     pub(crate) fn new(name: String, scripts: Vec<&'static str>) -> Self {
-        Self { name, scripts, extras: OnceLock::new() }
+        Self {
+            name,
+            scripts,
+            extras: OnceLock::new(),
+            refuses_transact: AtomicBool::new(false),
+            refuses_compare: AtomicBool::new(false),
+        }
     }
 
     /// Sets which optional commands the Redis user may send. Only the first call has an effect.
@@ -155,12 +167,25 @@ impl ConnectionSetup {
     /// known.
     pub(crate) fn may_transact(&self) -> bool {
         self.extras.get().is_some_and(|extras| extras.transact)
+            && !self.refuses_transact.load(Ordering::Relaxed)
     }
 
     /// Returns the server's command that deletes a key only if it has a given value. `None` if the
     /// server or the Redis user lacks the command, and until the user's rights are known.
     pub(crate) fn may_compare(&self) -> Option<Compare> {
-        self.extras.get()?.compare
+        let compare = self.extras.get()?.compare;
+        compare.filter(|_| !self.refuses_compare.load(Ordering::Relaxed))
+    }
+
+    /// Records that the server has refused MULTI or EXEC. They are not tried again on this
+    /// connection.
+    pub(crate) fn note_refused_transact(&self) {
+        self.refuses_transact.store(true, Ordering::Relaxed);
+    }
+
+    /// Does the same for the command of [`may_compare`](Self::may_compare).
+    pub(crate) fn note_refused_compare(&self) {
+        self.refuses_compare.store(true, Ordering::Relaxed);
     }
 
     /// Sets up a new connection, which replaces the connection identified by `old`. Closes the old
@@ -184,6 +209,8 @@ impl ConnectionSetup {
             let connection = connection.clone();
             async move { connection.send(&command).await }
         };
+        self.refuses_transact.store(false, Ordering::Relaxed);
+        self.refuses_compare.store(false, Ordering::Relaxed);
         let extras = self.extras.get().copied().unwrap_or_default();
         let mut identity = self.identify(connection, hello, old).await?;
         if let (Some(id), true) = (old.id_on(identity.run.as_deref()), extras.kill) {

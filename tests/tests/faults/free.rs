@@ -133,6 +133,43 @@ async fn a_lock_is_granted_once_after_the_right_to_a_transaction_was_taken_away(
     }
 }
 
+/// How often the server has refused this command.
+async fn rejected(redis: &mut Raw, command: &str) -> u64 {
+    let (stats, head) = (redis.info("commandstats").await, format!("cmdstat_{command}:"));
+    let Some(stat) = stats.lines().find_map(|line| line.strip_prefix(&*head)) else { return 0 };
+    let count = stat.split(',').find_map(|field| field.strip_prefix("rejected_calls="));
+    count.expect("it is counted").parse().expect("it is a number")
+}
+
+// Each refusal is a round trip, and a line in the server's ACL log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_of_the_fast_path_that_was_taken_away_is_tried_once() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let url = format!("redis://locker:PASSWORD@{}/", server.address());
+    let mut rights = vec!["multi", "exec"];
+    rights.extend(comparison(&mut redis).await);
+    for right in rights.clone() {
+        let rule = |sign: char, right: &str| {
+            let mut set = cmd("ACL");
+            set.arg("SETUSER").arg("locker").arg(format!("{sign}{right}"));
+            set
+        };
+        redis.ask::<()>(&set_user("locker", |_| false)).await;
+        for right in &rights {
+            redis.ask::<()>(&rule('+', right)).await;
+        }
+        let locks = Locks::builder().namespace("shop").connect(&url).await.expect("accepted");
+        release(held(&locks, "k", LONG).await).await; // counter and scripts are there
+        redis.ask::<()>(&rule('-', right)).await;
+        let before = rejected(&mut redis, right).await;
+        for _ in 0..10 {
+            release(held(&locks, "k", LONG).await).await;
+        }
+        assert_eq!(rejected(&mut redis, right).await - before, 1, "{right}");
+    }
+}
+
 /// The server's command that deletes a key with a given value.
 async fn comparison(redis: &mut Raw) -> Option<&'static str> {
     for name in ["delifeq", "delex"] {

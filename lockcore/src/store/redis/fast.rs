@@ -18,7 +18,7 @@
 //! - Of the five responses, only the response to `EXEC` is read. If another response arrives in
 //!   this place, an earlier response went missing, and the request fails.
 
-use client::{Compare, Packed, failure};
+use client::{AclError, Compare, MissingRight, Packed, failure};
 use proto::Answer;
 use proto::wire::{FreeAcquire, FreeRelease, nonsense};
 use redis::{RedisError, Value};
@@ -108,6 +108,17 @@ fn is_refusal(error: &RedisError) -> bool {
     error.code().is_some() && !failure::breaks_connection(error)
 }
 
+/// Returns true if the server lacks a command of the fast path, or the Redis user lacks the right to
+/// it, so that the server would refuse it on each lock.
+pub(super) fn lacks_command(error: &RedisError) -> bool {
+    let said = error.detail().unwrap_or_default();
+    let is_of_command = |error: AclError| matches!(error.missing, MissingRight::Command(_));
+    AclError::read(said).is_some_and(is_of_command)
+        || failure::is_unknown_command(said)
+        // The server has refused MULTI, and the response is that to EXEC.
+        || said.contains("EXEC without MULTI")
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
@@ -188,6 +199,31 @@ mod tests {
         }
         let error = StoreError::refused(LockErrorKind::Closed, "closed");
         assert!(matches!(of(Err(error)), Err(Err(_))));
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_or_not_allowed_is_told_from_other_refusals() {
+        let of = |code: &str, said: &str| {
+            lacks_command(&redis::make_extension_error(code.to_owned(), Some(said.to_owned())))
+        };
+        let denied = "this user has no permissions to run the 'delifeq' command";
+        let transaction = format!("Transaction discarded because of: NOPERM {denied}");
+        for (code, said) in [
+            ("NOPERM", denied),
+            ("EXECABORT", &*transaction),
+            ("ERR", "EXEC without MULTI"),
+            ("ERR", "unknown command 'DELIFEQ', with args beginning with: 'lock:{a}'"),
+        ] {
+            assert!(of(code, said), "{code} {said}");
+        }
+        for (code, said) in [
+            ("NOPERM", "No permissions to access a key"),
+            ("EXECABORT", "Transaction discarded because of previous errors."),
+            ("ERR", "value is not an integer or out of range"),
+            ("WRONGTYPE", "Operation against a key holding the wrong kind of value"),
+        ] {
+            assert!(!of(code, said), "{code} {said}");
+        }
     }
 
     #[test]

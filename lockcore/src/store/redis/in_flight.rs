@@ -150,9 +150,20 @@ impl InFlight {
     fn finish_fast(mut self: Box<Self>, response: Judged) {
         let Self { server, group, sender, floors, .. } = &*self;
         let request = &group[0];
+        let lacks_command = matches!(&response, Ok(Err(error)) if fast::lacks_command(error));
         let answer = match server.wire.free_acquire((&request.lock, &request.command)) {
-            Some(free) => fast::acquired(&free, floors.floor_us, response).map(Some),
-            None => fast::released(response),
+            Some(free) => {
+                if lacks_command {
+                    server.link.note_refused_transact();
+                }
+                fast::acquired(&free, floors.floor_us, response).map(Some)
+            }
+            None => {
+                if lacks_command {
+                    server.link.note_refused_compare();
+                }
+                fast::released(response)
+            }
         };
         match answer {
             Ok(Some(answer)) => {
