@@ -1,6 +1,11 @@
 //! The certificates and private keys for TLS connections.
 
 use std::fmt;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
+
+#[cfg(feature = "tls")]
+use tokio::sync::Mutex;
 
 /// The certificates for TLS connections, in PEM format: the trusted certificate authorities, and
 /// the client certificate. Returned by the provider set with `LocksBuilder::certificates`.
@@ -11,6 +16,10 @@ pub struct Certificates {
     pub(crate) ca: Option<Vec<u8>>,
     #[cfg(feature = "tls")]
     pub(crate) identity: Option<redis::ClientTlsConfig>,
+    /// The connector with these certificates, which all connections share, so that they resume TLS
+    /// sessions. Empty before the first connection.
+    #[cfg(feature = "tls")]
+    pub(crate) connector: Arc<Mutex<Option<tokio_rustls::TlsConnector>>>,
 }
 
 #[cfg(feature = "tls")]
@@ -55,7 +64,18 @@ impl Certificates {
         Self {
             ca: self.ca.or_else(|| others.ca.clone()),
             identity: self.identity.or_else(|| others.identity.clone()),
+            connector: Arc::default(),
         }
+    }
+
+    /// Returns true if both are the same certificates.
+    pub(crate) fn are(&self, others: &Self) -> bool {
+        self.parts() == others.parts()
+    }
+
+    fn parts(&self) -> (Option<&[u8]>, Option<[&[u8]; 2]>) {
+        let identity = self.identity.as_ref();
+        (self.ca.as_deref(), identity.map(|it| [&*it.client_cert, &*it.client_key]))
     }
 }
 

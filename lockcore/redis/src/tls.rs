@@ -1,5 +1,8 @@
 //! TLS: which servers are trusted, and which client certificate they get.
 
+#[cfg(feature = "tls")]
+use std::sync::{Arc, Mutex, PoisonError};
+
 use redis::{ConnectionAddr, ConnectionInfo, RedisError};
 #[cfg(feature = "tls")]
 use rustls::pki_types::pem::{self, PemObject as _};
@@ -21,6 +24,9 @@ pub struct Tls {
     pub(crate) given: Certificates,
     #[cfg(feature = "tls")]
     pub(crate) provider: Provider<Certificates>,
+    /// The certificates of the last connection, with the connector that equal certificates share.
+    #[cfg(feature = "tls")]
+    used: Arc<Mutex<Certificates>>,
 }
 
 #[cfg(feature = "tls")]
@@ -67,14 +73,28 @@ impl Tls {
         &self,
         info: ConnectionInfo,
     ) -> Result<(ConnectionInfo, Certificates), ClientError> {
-        let provided = if is_tls(info.addr()) { self.provider.current().await? } else { None };
-        let Some(provided) = provided else { return Ok((info, self.given.clone())) };
-        let certificates = provided.or(&self.given);
+        if !is_tls(info.addr()) {
+            return Ok((info, self.given.clone()));
+        }
+        let Some(provided) = self.provider.current().await? else {
+            return Ok((info, self.shared(self.given.clone())));
+        };
+        let certificates = self.shared(provided.or(&self.given));
         let info = certificates.apply(info).map_err(|error| {
             let detail = format!("invalid option: {}", error.detail);
             ClientError::refused(ClientErrorKind::InvalidOption, detail)
         })?;
         Ok((info, certificates))
+    }
+
+    /// Returns these certificates, with the connector of the last connection if its certificates
+    /// were the same.
+    fn shared(&self, certificates: Certificates) -> Certificates {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if !used.are(&certificates) {
+            *used = certificates;
+        }
+        used.clone()
     }
 }
 
@@ -87,13 +107,35 @@ impl Certificates {
             return Err(NO_CERTIFICATE.into());
         }
         choose_provider();
-        self.connector()?;
+        self.new_connector()?;
         Ok(())
+    }
+
+    /// Returns the TLS connector with these certificates, which is created for the first
+    /// connection. The errors are those of [`new_connector`](Self::new_connector).
+    pub(crate) async fn connector(&self) -> Result<tokio_rustls::TlsConnector, RedisError> {
+        let mut connector = self.connector.lock().await;
+        if let Some(connector) = &*connector {
+            return Ok(connector.clone());
+        }
+        let certificates = self.clone();
+        // Reads the files with the authorities of the operating system.
+        let created = tokio::task::spawn_blocking(move || certificates.new_connector()).await;
+        Ok(connector.insert(created.map_err(std::io::Error::from)??).clone())
+    }
+
+    /// Discards the connector if the authorities have refused a server's certificate, because those
+    /// of the operating system may have changed since they were read.
+    pub(crate) async fn note_failed(&self, error: &std::io::Error) {
+        let error = error.get_ref().and_then(|error| error.downcast_ref());
+        if matches!(error, Some(rustls::Error::InvalidCertificate(_))) {
+            *self.connector.lock().await = None;
+        }
     }
 
     /// Creates a TLS connector with these certificates. Fails if a certificate or key cannot be
     /// read, or if the key does not match.
-    pub(crate) fn connector(&self) -> Result<tokio_rustls::TlsConnector, RedisError> {
+    fn new_connector(&self) -> Result<tokio_rustls::TlsConnector, RedisError> {
         let refused = |error: pem::Error| unusable(&error);
         let mut roots = rustls::RootCertStore::empty();
         match &self.ca {
@@ -118,7 +160,7 @@ impl Certificates {
                 config.with_client_auth_cert(chain, key).map_err(|error| unusable(&error))?
             }
         };
-        Ok(std::sync::Arc::new(config).into())
+        Ok(Arc::new(config).into())
     }
 
     /// Returns the connection settings `info` with these certificates. Fails if they cannot be
@@ -273,7 +315,6 @@ fn of_handshake(_: &RedisError) -> Option<&'static str> {
 #[cfg(feature = "tls")]
 fn of_handshake(error: &RedisError) -> Option<&'static str> {
     use std::error::Error as StdError;
-    use std::sync::Arc;
 
     use rustls::{AlertDescription as Alert, CertificateError as Theirs, Error};
 
@@ -331,7 +372,70 @@ pub(crate) const NEEDS_FEATURE: &str = "TLS (rediss://) needs the feature `tls` 
 
 #[cfg(all(test, feature = "tls"))]
 mod tests {
+    use redis::IntoConnectionInfo as _;
+    use rustls::{HandshakeKind, ServerConfig};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio_rustls::TlsAcceptor;
+
     use super::*;
+
+    /// Connects to a server, and returns the kind of the handshake.
+    async fn handshake(certificates: &Certificates, server: &TlsAcceptor) -> HandshakeKind {
+        let (ours, theirs) = duplex(1 << 14);
+        let accepting = server.accept(theirs);
+        let serving = tokio::spawn(async move {
+            let mut stream = accepting.await.expect("a client");
+            stream.write_all(b"x").await.expect("it is open");
+            stream.flush().await.expect("it is open");
+            stream
+        });
+        let connector = certificates.connector().await.expect("they can be used");
+        let name = "localhost".try_into().expect("a name");
+        let mut stream = connector.connect(name, ours).await.expect("it is trusted");
+        // The server sends its sessions in front of this.
+        stream.read_exact(&mut [0]).await.expect("it is open");
+        let kind = stream.get_ref().1.handshake_kind().expect("it is complete");
+        serving.await.expect("no panic");
+        kind
+    }
+
+    // A server spends most of a connection on the signature of a full handshake.
+    #[tokio::test]
+    async fn connections_with_the_same_certificates_resume_a_session() {
+        choose_provider();
+        let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a key");
+        let key = PrivateKeyDer::from_pem_slice(signed.signing_key.serialize_pem().as_bytes());
+        let server = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![signed.cert.der().clone()], key.expect("a key"))
+            .expect("they match");
+        let server = TlsAcceptor::from(Arc::new(server));
+        let pem = signed.cert.pem();
+        let (mut given, mut provided) = (Tls::default(), Tls::default());
+        given.trust(pem.as_bytes());
+        provided.provide(move || Ok(Certificates::new().ca(&pem)));
+        for tls in [given, provided] {
+            let mut kinds = Vec::new();
+            for _ in 0..2 {
+                let info = "rediss://localhost".into_connection_info().expect("a URL");
+                let (_, certificates) = tls.now(info).await.expect("they can be used");
+                kinds.push(handshake(&certificates, &server).await);
+            }
+            assert_eq!(kinds, [HandshakeKind::Full, HandshakeKind::Resumed]);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_authorities_are_read_again_after_they_have_refused_a_certificate() {
+        let refused = rustls::CertificateError::UnknownIssuer.into();
+        for (error, is_kept) in [(rustls::Error::DecryptError, true), (refused, false)] {
+            choose_provider();
+            let certificates = Certificates::default();
+            certificates.connector().await.expect("those of the system");
+            certificates.note_failed(&std::io::Error::other(error)).await;
+            assert_eq!(certificates.connector.lock().await.is_some(), is_kept);
+        }
+    }
 
     fn found(count: usize, errors: &[&'static str]) -> rustls_native_certs::CertificateResult {
         let mut found = rustls_native_certs::CertificateResult::default();

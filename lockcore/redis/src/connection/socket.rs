@@ -110,13 +110,17 @@ async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
             ConnectionAddr::Tcp(..) => Box::new(connect(addresses, tcp).await?),
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, .. } => {
-                let connector = certificates.connector()?;
+                let connector = certificates.connector().await?;
                 let name = rustls::pki_types::ServerName::try_from(host.clone());
                 let name =
                     name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
                 let stream = connect(addresses, tcp).await?;
                 attempt.begins(Step::Tls);
-                Box::new(connector.connect(name, stream).await?)
+                let stream = connector.connect(name, stream).await;
+                if let Err(error) = &stream {
+                    certificates.note_failed(error).await;
+                }
+                Box::new(stream?)
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => Box::new(tokio::net::UnixStream::connect(path).await?),
