@@ -72,9 +72,11 @@ async fn sections_never_overlap(backend: &Backend) {
         let running = running.clone();
         tasks.push(tokio::spawn(async move {
             for _ in 0..5 {
-                let section = locks.with("key", async |_| {
+                // The future of a section that uses its hold is `Send`.
+                let section = locks.with("key", async |hold| {
                     let was = running.swap(true, std::sync::atomic::Ordering::SeqCst);
                     tokio::task::yield_now().await;
+                    assert!(!hold.is_lost());
                     running.store(false, std::sync::atomic::Ordering::SeqCst);
                     was
                 });
