@@ -67,10 +67,9 @@ impl LockRequest {
         Self::new(backend, Err(LockError::new(LockErrorKind::InvalidKey)))
     }
 
-    /// Returns a copy of this request for another lock. If `lock` is an error, acquiring fails with
-    /// this error.
-    pub(crate) fn for_lock(&self, lock: Result<LockName, LockError>) -> Self {
-        Self { lock, ..self.clone() }
+    /// Returns a copy of this request for another lock.
+    pub(crate) fn for_lock(&self, lock: LockName) -> Self {
+        Self { lock: Ok(lock), ..self.clone() }
     }
 
     /// Shortens the longest wait of this request by `spent`, the time already spent on other locks

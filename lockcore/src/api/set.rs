@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_util::future::{join_all, select_all};
-use proto::{ConfigError, LockErrorKind};
+use proto::{ConfigError, LockErrorKind, LockName};
 use tokio::time::Instant;
 
 use crate::api::guard::LockGuard;
@@ -45,8 +45,8 @@ impl Locks {
     /// # Errors
     /// The errors of [`Acquire`](crate::Acquire); no lock of the set stays held then.
     /// [`InvalidOption`](LockErrorKind::InvalidOption) for no keys, more than 32 keys, or two keys
-    /// of the same lock; nothing is sent then. [`Lost`](LockErrorKind::Lost) if a lock was lost
-    /// while waiting for the later locks.
+    /// of the same lock; nothing is sent then, nor for a key that this `Locks` refuses.
+    /// [`Lost`](LockErrorKind::Lost) if a lock was lost while waiting for the later locks.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -63,9 +63,10 @@ impl Locks {
         })
     }
 
-    /// Returns the keys in the order in which to acquire the locks, each with its index in `keys`.
-    /// Fails if there are no keys, more than 32 keys, or two keys of the same lock.
-    fn sorted(&self, keys: Vec<LockKey>) -> Result<Vec<(LockKey, usize)>, LockError> {
+    /// Returns the names in the order in which to acquire the locks, each with its index in `keys`.
+    /// Fails if there are no keys, more than 32 keys, two keys of the same lock, or a key that this
+    /// `Locks` refuses.
+    fn sorted(&self, keys: Vec<LockKey>) -> Result<Vec<(LockName, usize)>, LockError> {
         let count = keys.len();
         let sorted = self.in_order(keys.into_iter().zip(0..), |(key, _)| key);
         let twice = sorted.windows(2).find(|pair| pair[0].0 == pair[1].0);
@@ -79,7 +80,7 @@ impl Locks {
             };
             return Err(ConfigError::new("keys", value, "1 to 32 keys of different locks").into());
         }
-        Ok(sorted.into_iter().map(|(_, key)| key).collect())
+        sorted.into_iter().map(|(_, (key, place))| Ok((self.name(key)?, place))).collect()
     }
 }
 
@@ -88,12 +89,12 @@ async fn acquire(
     keys: Result<Vec<LockKey>, LockError>,
     request: LockRequest,
 ) -> Result<LockSet, LockError> {
-    let keys = locks.sorted(keys?)?;
+    let names = locks.sorted(keys?)?;
     let began = Instant::now();
-    let mut guards: Vec<LockGuard> = Vec::with_capacity(keys.len());
-    let mut places = Vec::with_capacity(keys.len());
-    for (key, place) in keys {
-        let request = request.for_lock(locks.name(key)).less_wait(began.elapsed());
+    let mut guards: Vec<LockGuard> = Vec::with_capacity(names.len());
+    let mut places = Vec::with_capacity(names.len());
+    for (name, place) in names {
+        let request = request.for_lock(name).less_wait(began.elapsed());
         let guard = tokio::select! {
             // Poll the acquisition first, because dropping an unpolled acquisition logs a warning.
             biased;
@@ -272,10 +273,10 @@ impl LockSet {
 
     /// Completes when the first guard is lost.
     ///
-    /// # Cancel safety
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
+    /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn lost(&self) {
         any_lost(&self.guards).await;

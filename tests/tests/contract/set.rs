@@ -5,7 +5,7 @@ use lockcore::{LockErrorKind, LockKey, Locks, WhenBusy};
 use tokio::time::Instant;
 
 use crate::backend::{
-    Backend, SOON, is_free, ms, soon, until_nothing_is_left, until_waiting, wait_as,
+    Backend, SOON, is_free, ms, soon, until_nothing_is_left, until_waiting, wait_as, waiters,
 };
 
 on_every_store!(
@@ -17,6 +17,7 @@ on_every_store!(
     a_lock_lost_while_the_next_is_waited_for_ends_the_whole_set,
     a_set_says_that_one_of_its_locks_was_lost,
     a_set_without_keys_of_too_many_or_of_one_lock_twice_is_refused_before_anything_is_sent,
+    a_set_with_a_key_that_its_locks_refuses_waits_for_none_of_the_others,
 );
 
 async fn all_locks_of_a_set_are_held_together_and_stand_in_the_order_of_the_call(
@@ -162,4 +163,14 @@ async fn a_set_without_keys_of_too_many_or_of_one_lock_twice_is_refused_before_a
     let bad_name = locks.lock_all(["one", ""]).await.expect_err("refused");
     assert_eq!(bad_name.kind(), LockErrorKind::InvalidKey);
     assert!(is_free(&locks, "one").await);
+}
+
+async fn a_set_with_a_key_that_its_locks_refuses_waits_for_none_of_the_others(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let held = a.lock("one").await.expect("free");
+    let keys = [LockKey::new("one"), LockKey::foreign("two")].map(|key| key.expect("a name"));
+    let error = soon(b.lock_all(keys)).await.expect_err("refused");
+    assert_eq!(error.kind(), LockErrorKind::Unsupported, "{error}");
+    assert_eq!(waiters(&a, "one").await, 0);
+    held.release().await.expect("held until now");
 }
