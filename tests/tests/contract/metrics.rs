@@ -255,6 +255,33 @@ fn gauges_are_zero_after_the_end_of_a_locks() {
     is_zero_after(async |locks, wait, guard| drop((locks.take(), guard, wait)), false);
 }
 
+// For example in the state of a router, or in a static.
+#[test]
+fn a_locks_that_was_shut_down_is_not_shown_as_disconnected_although_a_clone_lives_on() {
+    is_zero_after(
+        async |locks, wait, guard| {
+            drop((wait, guard));
+            locks.as_ref().expect("it is there").shutdown(SOON).await;
+        },
+        false,
+    );
+    recorded(false, async |recorded| {
+        let server = RedisServer::start();
+        let locks = Locks::connect(server.url()).await.expect("it runs");
+        let connected = || {
+            let of = |of| format!("lockcore_connected{{connection=\"{of}\"}}");
+            let rendered = recorded.render();
+            ["commands", "subscription"].map(|name| value(&rendered, &of(name)))
+        };
+        eventually("it is set", SOON, async || connected() == [Some(1.0); 2]).await;
+        locks.shutdown(SOON).await;
+        let is_nan = |value: Option<f64>| value.is_some_and(f64::is_nan);
+        eventually("it is set", SOON, async || connected().into_iter().all(is_nan)).await;
+        assert_eq!(value(&recorded.render(), "lockcore_servers_down"), Some(0.0));
+        drop(locks);
+    });
+}
+
 #[test]
 fn gauges_are_zero_after_the_end_of_a_runtime() {
     let recorder = PrometheusBuilder::new().build_recorder();

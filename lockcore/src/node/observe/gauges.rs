@@ -74,10 +74,18 @@ impl Gauges {
         let round_trip = driver.read(Core::round_trip).as_secs_f64();
         gauge!("lockcore_round_trip_seconds", labels(&driver.settings, None)).set(round_trip);
         let links = [driver.store.commands(), driver.store.subscription()];
-        let is_up = links.map(|link| u8::from(Connection::of(&link) == Connection::Up).into());
+        // The end of a shutdown closes the connections, although handles may live on. No alert is
+        // needed then.
+        let is_closed = driver.read(Core::is_closed);
+        let is_up = links.map(|link| match Connection::of(&link) {
+            Connection::Up => 1.0,
+            Connection::Down { .. } if is_closed => f64::NAN,
+            Connection::Down { .. } => 0.0,
+        });
         // A Redis Cluster primary without slots has no locks.
         let is_down = |server: &ServerStatus| !server.is_connected() && server.slots != Some(0);
-        let servers_down = driver.store.server_status().into_iter().filter(is_down).count();
+        let servers = if is_closed { Vec::new() } else { driver.store.server_status() };
+        let servers_down = servers.into_iter().filter(is_down).count();
         set_node(driver, releasing, is_up, servers_down);
         self.is_releasing = releasing > 0;
     }
