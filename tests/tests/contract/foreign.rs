@@ -112,6 +112,7 @@ fn panics_of(locks: &Locks, guard: LockGuard) -> Vec<String> {
     ]
 }
 
+        panic_of(guard.lost()),
 async fn a_call_polled_without_timers_panics_says_so_and_leaves_nothing(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let held = a.lock("held").await.expect("free");

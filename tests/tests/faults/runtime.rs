@@ -1,5 +1,6 @@
 //! A runtime that ends while its node holds and waits.
 
+use std::future::pending;
 use std::time::Duration;
 
 use lock_tests::{RedisServer, eventually};
@@ -164,6 +165,23 @@ fn calls_on_a_node_whose_runtime_is_not_driven_end_in_their_time_and_leave_nothi
         })
         .await;
         release(held(&locks, "k", LONG).await).await;
+    });
+}
+
+#[test]
+fn a_loss_is_noticed_on_another_runtime_although_that_of_its_locks_is_not_driven() {
+    let server = RedisServer::start();
+    let theirs = undriven();
+    let ours = runtime();
+    let locks = theirs.block_on(connect(&server.url()));
+    let guard = theirs.block_on(held(&locks, "k", SHORT));
+    let request = locks.key("section").lease(SHORT);
+    let section = ours.spawn(request.with(async |_| pending::<()>().await));
+    theirs.block_on(eventually("both are held", SOON, async || locks.status().holding == 2));
+    ours.block_on(async {
+        soon("the loss", guard.lost()).await;
+        let error = soon("the end", section).await.expect("no panic").expect_err("it is lost");
+        assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
     });
 }
 
