@@ -107,7 +107,7 @@ impl Locks {
     /// errors are the same as on a server. For tests and single-process programs.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
     pub fn in_memory() -> Self {
         Self::builder().in_memory().expect("the default options are valid")
     }
@@ -367,7 +367,7 @@ impl LocksBuilder {
     /// set.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
     pub fn in_memory(self) -> Result<Locks, LockError> {
         self.on_memory(&MemoryStore::new())
     }
@@ -381,7 +381,7 @@ impl LocksBuilder {
     /// set.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
     pub fn on_memory(self, store: &MemoryStore) -> Result<Locks, LockError> {
         self.check()?;
         if let Some(confirmation) = self.confirmation() {

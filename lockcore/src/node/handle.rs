@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use proto::NodeId;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::background;
+use super::deadline::timer;
 use super::driver::{Driver, Inbox};
 use super::settings::Settings;
 use crate::store::{Links, Store};
@@ -18,8 +20,11 @@ use crate::store::{Links, Store};
 pub(crate) struct Node(Arc<Driver>);
 
 impl Node {
-    /// Starts a node, and its background task on `runtime`. `store` must have been created with
-    /// `inbox` as its listener.
+    /// Starts a node, and its background task on `runtime`, the current runtime. `store` must have
+    /// been created with `inbox` as its listener.
+    ///
+    /// # Panics
+    /// In a runtime without timers.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         id: NodeId,
@@ -27,6 +32,9 @@ impl Node {
         runtime: Handle,
         inbox: &Inbox,
     ) -> Arc<Self> {
+        // Otherwise the background task would panic, and each call would say that its runtime has
+        // ended.
+        drop(timer(Instant::now()));
         let links = Links::of(&*store);
         let driver = Arc::new(Driver::new(store, id, settings, runtime.clone()));
         inbox.open(&driver);

@@ -1,5 +1,6 @@
 //! Foreign code: wakers that call back, and callers without timers.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -88,7 +89,10 @@ fn panic_of(future: impl Future) -> String {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context).is_ready()));
-    let panic = polled.expect_err("a panic");
+    text_of(polled.expect_err("a panic"))
+}
+
+fn text_of(panic: Box<dyn Any + Send>) -> String {
     match panic.downcast::<String>() {
         Ok(text) => *text,
         Err(panic) => (*panic.downcast::<&str>().expect("a text")).to_owned(),
@@ -108,11 +112,11 @@ fn panics_of(locks: &Locks, guard: LockGuard) -> Vec<String> {
         panic_of(async { locks.survey().next_page().await }),
         panic_of(locks.force_release("held")),
         panic_of(locks.ping()),
+        panic_of(guard.lost()),
         panic_of(guard.release()),
     ]
 }
 
-        panic_of(guard.lost()),
 async fn a_call_polled_without_timers_panics_says_so_and_leaves_nothing(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let held = a.lock("held").await.expect("free");
@@ -137,4 +141,17 @@ async fn a_call_polled_without_timers_panics_says_so_and_leaves_nothing(backend:
     }
     assert_eq!(waiters(&a, "held").await, 0);
     held.release().await.expect("not released by force");
+}
+
+// Its background task would panic, and each call would say that the runtime has ended.
+#[test]
+fn an_in_memory_locks_is_not_made_in_a_runtime_without_timers() {
+    let without = Builder::new_current_thread().build().expect("a runtime");
+    let _inside = without.enter();
+    let on_quorum = || Locks::builder().in_memory_quorum(3).expect("3 stores");
+    let makes: [fn() -> Locks; 2] = [Locks::in_memory, on_quorum];
+    for make in makes {
+        let panic = text_of(catch_unwind(make).expect_err("a panic"));
+        assert!(panic.contains("timers are disabled"), "{panic}");
+    }
 }

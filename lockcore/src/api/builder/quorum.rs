@@ -30,7 +30,7 @@ impl LocksBuilder {
     /// As [`on_memory_quorum`](Self::on_memory_quorum).
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
     pub fn in_memory_quorum(self, n: usize) -> Result<Locks, LockError> {
         let stores: Vec<_> = (0..n).map(|_| MemoryStore::new()).collect();
         self.on_memory_quorum(&stores)
@@ -45,7 +45,7 @@ impl LocksBuilder {
     /// apply to a quorum, or if there are not 3, 5, 7 or 9 stores.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
     pub fn on_memory_quorum(mut self, stores: &[MemoryStore]) -> Result<Locks, LockError> {
         // Memory loses nothing, so no lease is too long.
         let terms = self.terms(stores.len(), LockOptions::MAX_LEASE, 0)?;
