@@ -24,6 +24,7 @@ facts! {
     queue_scripts: [
         a_strange_key_at_a_lock_that_is_held_in_parts_is_named_and_never_changed,
         a_lock_beside_strange_parts_is_given_back_or_handed_over_or_ends_with_its_lease,
+        an_inspection_names_a_strange_part_behind_the_first,
     ],
     redisson_scripts: [with_the_clock_set_back_a_strange_key_leaves_the_token_as_it_was],
 }
@@ -296,6 +297,15 @@ async fn a_strange_key_at_a_lock_with_a_queue_is_named_and_never_changed(bench: 
 
 async fn a_strange_key_at_a_lock_that_is_held_in_parts_is_named_and_never_changed(bench: Bench) {
     check(bench, Scene::InParts).await;
+}
+
+// The reply with it would be taken for damage of the connection, which would be replaced.
+async fn an_inspection_names_a_strange_part_behind_the_first(mut bench: Bench) {
+    let a = bench.node().await;
+    a.hold_for(Demand::READ, 30_000).await;
+    let () = bench.redis().ask(cmd("ZADD").arg(holds_key(LOCK)).arg(9e15).arg("x")).await;
+    let error = a.run(Command::INSPECT).await.expect_err("another program's member");
+    assert_eq!(error.kind, LockErrorKind::WrongType, "{error:?}");
 }
 
 async fn an_acquire_at_a_name_that_another_program_uses_says_so(mut bench: Bench) {

@@ -31,6 +31,9 @@ else
   for i = 1, #leases, 2 do
     weights[#weights + 1] = weight_of(leases[i], call('ZSCORE', R, leases[i]))
   end
+  if foreign_key then
+    return foreign_key
+  end
 end
 local members, deadlines, of_node = { unpack(behind, from + 1, math.min(#behind, from + most)) }, {}, {}
 for i = 1, #members do
