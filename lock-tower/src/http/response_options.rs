@@ -58,7 +58,7 @@ impl ResponseOptions {
     }
 
     /// Returns the options for a request with these headers. They are equal to `self`, except that
-    /// a gRPC-Web request is refused in gRPC-Web format if the layer is set to gRPC.
+    /// a layer set to gRPC refuses only gRPC requests in this format.
     pub(crate) fn of_request(self: &Arc<Self>, headers: &HeaderMap) -> Arc<Self> {
         match self.refusals.of_request(headers) {
             Some(refusals) => Arc::new(Self { refusals, ..Self::clone(self) }),
@@ -226,15 +226,16 @@ macro_rules! response_options {
         }
 
         /// Sets the status of refusals with this cause, instead of the default in the table of
-        /// [`Refusals`](crate::Refusals). Has no effect with [`grpc`](Self::grpc), where the status
-        /// is 200, or with [`respond_with`](Self::respond_with).
+        /// [`Refusals`](crate::Refusals). Has no effect on refusals in [gRPC format](Self::grpc),
+        /// where the status is 200, or with [`respond_with`](Self::respond_with).
         pub fn status(mut self, cause: crate::Cause, status: http::StatusCode) -> Self {
             self.response_options.refusals = self.response_options.refusals.status(cause, status);
             self
         }
 
-        /// Refuses requests in gRPC format, or in gRPC-Web format if the request is gRPC-Web. For a
-        /// whole tonic server or a single service.
+        /// Refuses gRPC requests in gRPC format, and gRPC-Web requests in gRPC-Web format. All
+        /// other requests are still refused as problem+json. For a tonic server, a single service,
+        /// or a gateway for gRPC and HTTP.
         pub fn grpc(mut self) -> Self {
             self.response_options.refusals = self.response_options.refusals.grpc();
             self

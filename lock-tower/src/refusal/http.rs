@@ -84,7 +84,7 @@ impl Refusals {
     }
 
     /// Sets the status of refusals with this cause, instead of the default in the table. Has no
-    /// effect with [`grpc`](Self::grpc), where the status is 200, or with
+    /// effect on refusals in [gRPC format](Self::grpc), where the status is 200, or with
     /// [`respond_with`](Self::respond_with).
     pub fn status(mut self, cause: Cause, status: StatusCode) -> Self {
         self.statuses.retain(|(other, _)| *other != cause);
@@ -94,8 +94,11 @@ impl Refusals {
 
     /// Sets the format of refusals to gRPC: status 200, with
     /// [`grpc_trailers`](LockError::grpc_trailers) in the headers, or at the end of a body whose
-    /// lock is lost. A layer refuses a gRPC-Web request in gRPC-Web format, with the trailers in
-    /// the body.
+    /// lock is lost.
+    ///
+    /// A layer selects the format by the request's `content-type`: a gRPC-Web request is refused in
+    /// gRPC-Web format, with the trailers in the body, and a request that is not gRPC as
+    /// problem+json, because its client would take the status 200 for a success.
     pub fn grpc(mut self) -> Self {
         self.format = Format::Grpc(Dialect::Grpc);
         self
@@ -111,11 +114,16 @@ impl Refusals {
         }
     }
 
-    /// Returns the refusals for a request with these headers, if they differ from `self`: in
-    /// gRPC-Web format for a gRPC-Web request, if `self` is set to gRPC. Otherwise returns `None`.
+    /// Returns the refusals for a request with these headers, if they differ from `self`: if `self`
+    /// is set to gRPC, in gRPC-Web format for a gRPC-Web request, and as problem+json for a request
+    /// that is not gRPC. Otherwise returns `None`.
     pub(crate) fn of_request(&self, headers: &HeaderMap) -> Option<Self> {
         let Format::Grpc(_) = self.format else { return None };
-        let format = Format::Grpc(Dialect::web(headers)?);
+        let format = match Dialect::of(headers) {
+            Some(Dialect::Grpc) => return None,
+            Some(web) => Format::Grpc(web),
+            None => Format::Problem,
+        };
         Some(Self { format, statuses: self.statuses.clone() })
     }
 

@@ -143,8 +143,8 @@ async fn a_refused_permit_is_resource_exhausted_in_grpc() {
     let service = layer.layer(service_fn(|_: Request<_>| async {
         Ok::<_, Infallible>(Response::new(text("served")))
     }));
-    let request = Request::builder().uri("/a").body(String::new()).unwrap();
-    let response = service.oneshot(request).await.unwrap();
+    let request = Request::builder().uri("/a").header("content-type", "application/grpc");
+    let response = service.oneshot(request.body(String::new()).unwrap()).await.unwrap();
     assert_eq!(response.status(), 200);
     let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
     assert_eq!(

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use lock_tests::http::{Client, get, serve, text};
+use lock_tests::http::{Client, get, piece, serve, streamed, text};
 use lock_tower::{ByPath, Cause, ExtractKeyExt as _, HttpLockLayer, LockError};
 use lockcore::{LockGuard, Locks};
+use tokio::sync::mpsc;
 use tower::{ServiceBuilder, service_fn};
 
 type Layer = HttpLockLayer<ByPath>;
@@ -67,12 +68,46 @@ async fn layers_outside_can_tell_a_refusal_from_an_answer() {
 async fn grpc_is_told_in_the_head_with_status_200() {
     let (address, _guard) = taken(HttpLockLayer::grpc).await;
     for (path, code) in [("/a", "14"), ("//", "3")] {
-        let answer = get(address, path, "").await;
+        let answer = get(address, path, "content-type: application/grpc\r\n").await;
         assert_eq!((answer.status, answer.body.as_str()), (200, ""));
         assert_eq!(answer.header("content-type"), Some("application/grpc"));
         assert_eq!(answer.header("grpc-status"), Some(code));
         assert!(answer.header("grpc-message").is_some());
     }
+}
+
+// Otherwise a browser behind the same layer would take the refusal, a 200, for a success.
+#[tokio::test]
+async fn under_grpc_a_request_that_is_not_grpc_is_refused_with_its_status_as_problem_json() {
+    let (address, _guard) =
+        taken(|layer| layer.grpc().status(Cause::Busy, StatusCode::CONFLICT)).await;
+    for content_type in ["", "content-type: application/json\r\n", "content-type: text/grpc\r\n"] {
+        let answer = get(address, "/a", content_type).await;
+        assert_eq!(answer.status, 409, "{content_type:?}");
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        assert!(answer.body.contains(r#""code":"lock-busy""#), "{}", answer.body);
+        assert_eq!(answer.header("grpc-status"), None);
+    }
+}
+
+#[tokio::test]
+async fn under_grpc_a_body_that_is_not_grpc_is_cut_off_when_its_lock_is_lost() {
+    let locks = Locks::in_memory();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).grpc().hold_until_body_end(true);
+    let (streams, mut started) = mpsc::unbounded_channel();
+    let service = ServiceBuilder::new().layer(layer).service(service_fn(move |_: Request<_>| {
+        let (pieces, body) = streamed();
+        streams.send(pieces).unwrap();
+        async move { Ok::<_, Infallible>(Response::new(body)) }
+    }));
+    let mut client = Client::send(serve(service).await, "GET /a", "te: trailers\r\n").await;
+    let pieces = started.recv().await.unwrap();
+    pieces.send(piece("half")).unwrap();
+    client.until("half").await;
+    locks.force_release("/a").await.unwrap();
+    let rest = client.answer().await;
+    assert_eq!(rest.head.trim(), "", "cut, not ended");
+    drop(pieces);
 }
 
 #[tokio::test]

@@ -29,7 +29,9 @@ async fn a_superseded_request_is_answered_409_and_not_asked_to_try_again() {
     let grpc = layer.grpc().layer(service_fn(answer));
     let mut first = Box::pin(http.clone().oneshot(request()));
     assert!(poll!(first.as_mut()).is_pending());
-    let mut second = Box::pin(grpc.oneshot(request()));
+    let mut call = request();
+    call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+    let mut second = Box::pin(grpc.oneshot(call));
     assert!(poll!(second.as_mut()).is_pending());
     let refused = first.await.unwrap();
     assert_eq!(refused.status(), StatusCode::CONFLICT);

@@ -180,7 +180,8 @@ async fn a_wait_that_would_be_too_long_is_refused_with_503_and_the_time_of_the_q
     });
     assert_eq!(scope.layer(each).oneshot(request("x", "y")).await.unwrap().status(), 200);
 
-    let grpc = layer.grpc().layer(handler).oneshot(request("x", "y")).await.unwrap();
+    let call = request("content-type", "application/grpc");
+    let grpc = layer.grpc().layer(handler).oneshot(call).await.unwrap();
     assert_eq!(
         (&grpc.headers()["grpc-status"], grpc.status().as_u16()),
         (&"14".parse().unwrap(), 200)

@@ -29,11 +29,13 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// Returns the gRPC-Web format that the request's `content-type` names; `None` for plain gRPC.
-    pub(crate) fn web(headers: &HeaderMap) -> Option<Self> {
+    /// Returns the kind of gRPC that the request's `content-type` names; `None` if the request is
+    /// not gRPC.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let content_type = headers.get(CONTENT_TYPE)?;
-        let format = content_type.to_str().ok()?.strip_prefix("application/grpc-web")?;
-        let is_text = format.starts_with("-text");
+        let format = content_type.to_str().ok()?.strip_prefix("application/grpc")?;
+        let Some(web) = format.strip_prefix("-web") else { return Some(Self::Grpc) };
+        let is_text = web.starts_with("-text");
         Some(Self::Web { content_type: content_type.clone(), is_text })
     }
 
