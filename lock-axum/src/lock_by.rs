@@ -268,8 +268,8 @@ where
     }
 }
 
-/// Acquires the locks for `keys`. Inserts the handle of the last lock, in sorted order of the
-/// names, into the request extensions, where handlers extract it as `Extension<LockHandle>`.
+/// Acquires the locks for `keys`. Inserts the handle of the last lock into the request extensions,
+/// where handlers extract it as `Extension<LockHandle>`.
 async fn lock(parts: &mut Parts, keys: Keys) -> Result<(), LockError> {
     let locks = RequestLocks::of(&parts.extensions)?;
     let handles = locks.lock(keys).await?;

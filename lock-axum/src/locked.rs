@@ -49,7 +49,7 @@ use crate::rejection::LockedRejection;
 /// are aliases for the other modes.
 pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
     source: E,
-    /// The handles of the locks named by `E`, sorted by lock name; never empty.
+    /// The handles of the locks named by `E`, as sorted by `RequestLocks::lock`; never empty.
     handles: Vec<LockHandle>,
     /// Access to all locks of the request, also from other extractors and layers:
     /// [`detach`](Self::detach) runs its future under all of them. Also turns errors into refusals
@@ -152,14 +152,17 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         self.source
     }
 
-    /// Returns the handle of the lock. If `E` names several locks, this is the handle of the lock
-    /// whose name sorts last.
+    /// Returns the handle of the lock. If `E` names several locks, this is the handle of an
+    /// exclusive lock; of a read if no lock is exclusive, and of permits if there are only permits.
+    /// Of several equal demands, the name that sorts last decides: look such a handle up in
+    /// [`handles`](Self::handles), by its [`key`](LockHandle::key).
     pub fn handle(&self) -> &LockHandle {
         self.handles.last().expect("at least one")
     }
 
-    /// Returns the handles of all locks named by `E`, sorted by lock name. There are several if `E`
-    /// names several locks, for example if `E` is a tuple.
+    /// Returns the handles of all locks named by `E`: first of permits, then of reads, then of
+    /// exclusive locks, each sorted by lock name. There are several if `E` names several locks, for
+    /// example if `E` is a tuple.
     pub fn handles(&self) -> &[LockHandle] {
         &self.handles
     }
@@ -167,8 +170,8 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     /// Returns the fencing token of the lock, by which the protected resource refuses writes of
     /// earlier holders. It is higher than the token of every earlier lock with this name, except in
     /// the cases listed in [`guide::fencing`](lockcore::guide::fencing). Concurrent reads share a
-    /// token. With several [`handles`](Self::handles), this is the token of the last. Permits have
-    /// no token: see [`LockHandle::fencing_token`].
+    /// token. If `E` names several locks, this is the token of the lock that
+    /// [`handle`](Self::handle) returns. Permits have no token: see [`LockHandle::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.handle().fencing_token()
     }

@@ -43,7 +43,7 @@ use crate::rejection::LockedRejection;
 #[must_use = "dropping this releases the lock"]
 pub struct OwnedLock<E: Lockable> {
     source: E,
-    /// One guard for each lock named by `E`, sorted by lock name; never empty.
+    /// One guard for each lock named by `E`, as sorted by `RequestLocks::guards`; never empty.
     guards: Vec<LockGuard>,
 }
 
@@ -53,15 +53,17 @@ impl<E: Lockable> OwnedLock<E> {
         &self.source
     }
 
-    /// Returns the guards of all locks named by `E`, sorted by lock name. There are several if `E`
-    /// names several locks, for example if `E` is a tuple.
+    /// Returns the guards of all locks named by `E`: first of permits, then of reads, then of
+    /// exclusive locks, each sorted by lock name. There are several if `E` names several locks, for
+    /// example if `E` is a tuple.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
     /// Returns the fencing token of the lock, by which the protected resource refuses writes of
-    /// earlier holders. With several [`guards`](Self::guards), this is the token of the last.
-    /// Permits have no token: see [`LockGuard::fencing_token`].
+    /// earlier holders. With several [`guards`](Self::guards), this is the token of the last, which
+    /// is an exclusive lock if there is one. Permits have no token: see
+    /// [`LockGuard::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.guards.last().expect("at least one").fencing_token()
     }

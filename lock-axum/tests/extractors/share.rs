@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::routing::any;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use http::request::Parts;
 use lock_axum::{
-    HttpLockLayer, Keys, LockScopeLayer, Lockable, Locked, LockedBody, Locks, OwnedLock, by_path,
+    HttpLockLayer, Keys, LockHandle, LockScopeLayer, Lockable, Locked, LockedBody, Locks,
+    OwnedLock, by_path, lock_by,
 };
 use lock_tests::http::gate;
 use lock_tests::{free, is_held, queued};
@@ -179,6 +180,59 @@ async fn a_tuple_of_sources_gives_each_of_them_and_a_token_for_each_lock() {
     };
     let app = Router::new().route("/{a}/{b}", any(both)).layer(layer(&Locks::in_memory()));
     assert_eq!(ask(&app, get("/z/a")).await.body, "za:az");
+}
+
+/// An account, locked exclusively, beside a rate that is read and a permit: the first name in the
+/// route names the permit, and the second the rate.
+struct Mixed(String, String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Mixed {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let (permit, read) = names(parts, state).await;
+        Ok(Self(permit, read))
+    }
+}
+
+impl Lockable for Mixed {
+    fn lock_key(&self) -> Keys {
+        let Self(permit, read) = self;
+        Keys::one("m").join(Keys::one(permit).permits(1, 10)).join(Keys::one(read).read())
+    }
+}
+
+// Once, the name that sorts last decided: beside a permit for "smtp", the token was 0.
+#[tokio::test]
+async fn the_handle_and_the_token_are_of_the_exclusive_lock_whatever_the_names_are() {
+    let of_handle = async |lock: Locked<Mixed>| {
+        assert_eq!(lock.fencing_token(), lock.handle().fencing_token());
+        lock.handle().key().into_owned()
+    };
+    let of_guards = async |lock: OwnedLock<Mixed>| {
+        let last = lock.guards().last().unwrap();
+        assert_eq!(lock.fencing_token(), last.fencing_token());
+        last.key().into_owned()
+    };
+    let by_layer = async |Extension(lock): Extension<LockHandle>| lock.key().into_owned();
+    let by_extractor =
+        async |_: Locked<Mixed>, Extension(lock): Extension<LockHandle>| lock.key().into_owned();
+    let key = lock_by(|mixed: Mixed| mixed.lock_key());
+    let app = Router::new()
+        .route("/handle/{permit}/{read}", any(of_handle))
+        .route("/guards/{permit}/{read}", any(of_guards))
+        .route("/layer/{permit}/{read}", any(by_layer).layer(key))
+        .route("/extractor/{permit}/{read}", any(by_extractor))
+        .layer(layer(&Locks::in_memory()));
+    for kind in ["handle", "guards", "layer", "extractor"] {
+        for names in ["a/b", "b/a", "y/z", "z/y", "a/z", "z/a"] {
+            assert_eq!(
+                ask(&app, get(&format!("/{kind}/{names}"))).await.body,
+                "m",
+                "{kind} {names}"
+            );
+        }
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lockcore::{Acquire, LockGuard, Locks, LostOwned};
+use lockcore::{Acquire, Demand, LockGuard, Locks, LostOwned};
 use pin_project::pin_project;
 use tokio::time::Instant;
 
@@ -63,8 +63,7 @@ pub(crate) struct AcquireKeys {
     losses: Vec<Pin<Box<LostOwned>>>,
 }
 
-/// The locks that an [`AcquireKeys`] has acquired so far. Iterating takes the locks out, in the
-/// order of acquisition.
+/// The locks that an [`AcquireKeys`] has acquired so far. Iterating takes the locks out in order.
 #[derive(Default)]
 pub(crate) struct AcquiredKeys {
     /// The first lock. It has a separate field because most requests acquire a single lock, which
@@ -74,7 +73,20 @@ pub(crate) struct AcquiredKeys {
 }
 
 impl AcquiredKeys {
-    /// Returns the fencing token of the last acquired lock; `None` if there is none.
+    /// Sorts the locks by demand: permits first, then reads, then exclusive locks. The order of
+    /// acquisition decides between equal demands. So the last lock, whose handle and token are
+    /// shown for all of them, is the lock that protects writes, whatever the names are.
+    fn by_demand(mut self) -> Self {
+        if !self.rest.is_empty() {
+            self.first.take().into_iter().for_each(|first| self.rest.push_front(first));
+            self.rest.make_contiguous().sort_by_key(|granted| {
+                [Demand::EXCLUSIVE, Demand::READ].map(|other| granted.want.demand.covers(other))
+            });
+        }
+        self
+    }
+
+    /// Returns the fencing token of the last lock; `None` if there is none.
     pub(crate) fn last_token(&self) -> Option<u64> {
         let last = self.rest.back().or(self.first.as_ref())?;
         Some(last.guard.fencing_token().get())
@@ -148,10 +160,11 @@ impl AcquireKeys {
         self.holds.as_ref().map(|holds| Arc::clone(holds.registry())).unwrap_or_default()
     }
 
-    /// Acquires the keys in order, and returns all locks once the last is granted. Earlier locks
-    /// are held while the request waits for later locks. If an earlier lock is lost meanwhile, the
-    /// request is refused, unless the layer is set to [`OnLost::Continue`]. If the request acquires
-    /// the same lock elsewhere meanwhile, that lock is shared.
+    /// Acquires the keys in order, and returns all locks, sorted [by
+    /// demand](AcquiredKeys::by_demand), once the last is granted. Earlier locks are held while the
+    /// request waits for later locks. If an earlier lock is lost meanwhile, the request is refused,
+    /// unless the layer is set to [`OnLost::Continue`]. If the request acquires the same lock
+    /// elsewhere meanwhile, that lock is shared.
     pub(crate) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -194,7 +207,7 @@ impl AcquireKeys {
                 this.acquired.push(Granted { want, guard });
             }
             let Some(want) = this.keys.next() else {
-                return Poll::Ready(Ok(std::mem::take(this.acquired)));
+                return Poll::Ready(Ok(std::mem::take(this.acquired).by_demand()));
             };
             let locks = &this.config.locks;
             let all = this.holds.iter_mut().flat_map(NewHolds::all);

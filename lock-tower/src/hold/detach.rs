@@ -140,7 +140,7 @@ where
 
 impl LockHandle {
     /// Runs `future` to completion even if the client disconnects, in a separate task, under this
-    /// lock and the locks acquired earlier by the request.
+    /// lock and the locks [before](Self::outer) it.
     ///
     /// This method is for the part of a handler that must not stop half way; before that part, the
     /// handler can still be dropped. `DetachLayer` does the same for whole handlers.

@@ -14,6 +14,10 @@ use crate::hold::registry::{HoldRegistry, Location};
 use crate::refusal::LockError;
 
 /// A handle to the lock under which a request is served. In HTTP it is in the request's extensions.
+/// If a layer acquires several locks for a request, this is the handle of an exclusive lock; of a
+/// read if no lock is exclusive, and of permits if there are only permits. Of several equal
+/// demands, the name that sorts last decides. [`outer`](Self::outer) returns the handles of the
+/// others.
 ///
 /// The handle itself does not keep the lock: the layer does, until the response or the end of the
 /// response body. To keep the lock for longer, take a guard with [`reenter`](Self::reenter).
@@ -41,7 +45,7 @@ impl LockHandle {
         Self { request: Arc::clone(request), location }
     }
 
-    /// Returns handles to all locks of a request, in the order of acquisition.
+    /// Returns handles to all locks of a request, in order.
     pub(crate) fn all(request: &Arc<HoldRegistry>) -> impl Iterator<Item = Self> {
         request.locations().map(|location| Self::new(request, location))
     }
@@ -160,16 +164,16 @@ impl LockHandle {
         }
     }
 
-    /// Returns the handle of the lock that the same request acquired before this lock: in an outer
-    /// layer, for the previous key of a tuple, or earlier through the same
-    /// [`RequestLocks`](crate::RequestLocks). Returns `None` for the request's first lock. A
-    /// released lock may be skipped, and the handle is then of an even earlier lock.
+    /// Returns the handle of the lock before this lock: of an outer layer, of an earlier call of
+    /// the same [`RequestLocks`](crate::RequestLocks), or of the same call. The locks of a call are
+    /// in the order of [`RequestLocks::lock`](crate::RequestLocks::lock). Returns `None` for the
+    /// request's first lock. A released lock may be skipped, and the handle is then of an even
+    /// earlier lock.
     pub fn outer(&self) -> Option<LockHandle> {
         self.before().last()
     }
 
-    /// Returns handles to the locks that the request acquired before this lock, in the order of
-    /// acquisition.
+    /// Returns handles to the locks before this lock, in order.
     pub(crate) fn before(&self) -> impl Iterator<Item = LockHandle> {
         let number = self.held().number;
         Self::all(&self.request).take_while(move |other| other.held().number < number)

@@ -18,7 +18,7 @@ pub(crate) struct HoldRecord {
     /// The number of the layer that releases this lock. The registry numbers the layers of a
     /// request from 1.
     pub(crate) layer: usize,
-    /// The position of this lock in the order in which the request acquired locks, from 1.
+    /// The position of this lock in the order in which the registry was given them, from 1.
     pub(crate) number: usize,
     pub(crate) key: LockKey,
     pub(crate) demand: Demand,

@@ -36,7 +36,8 @@ use crate::hold::guard::Granted;
 use crate::hold::record::HoldRecord;
 use crate::hold::request_log::RequestLog;
 
-/// The locks of a request, in the order of acquisition.
+/// The locks of a request, in the order in which they were added: call by call, and the locks of a
+/// call by demand, so that the last is the lock that protects writes.
 ///
 /// Each request has one registry, shared by its layers, handles and `RequestLocks`. Each layer
 /// releases the locks that are marked with the layer's number.
@@ -54,8 +55,8 @@ pub(crate) type Location = Option<Arc<HoldRecord>>;
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// All locks after the first, in the order of acquisition. When another lock is added, released
-    /// locks are removed, except for those whose loss has stopped work.
+    /// All locks after the first, in order. When another lock is added, released locks are removed,
+    /// except for those whose loss has stopped work.
     later: Vec<Arc<HoldRecord>>,
     /// The number of layers that have registered for the request so far. The latest layer has this
     /// number.
@@ -232,13 +233,13 @@ impl HoldRegistry {
         }
     }
 
-    /// Returns the locations of all locks, in the order of acquisition.
+    /// Returns the locations of all locks, in order.
     pub(crate) fn locations(&self) -> impl Iterator<Item = Location> + use<> {
         self.locations_after(&mut 0)
     }
 
-    /// Returns the locations of the locks with a number above `seen`, in the order of acquisition.
-    /// Sets `seen` to the number of the latest lock.
+    /// Returns the locations of the locks with a number above `seen`, in order. Sets `seen` to the
+    /// number of the latest lock.
     pub(crate) fn locations_after(
         &self,
         seen: &mut usize,

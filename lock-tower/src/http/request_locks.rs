@@ -86,9 +86,10 @@ impl RequestLocks {
     /// Waits for the locks of `keys`. The layer then holds them until the response. A lock that the
     /// request holds already, or acquires during the wait, is shared.
     ///
-    /// Returns the handles in the order of acquisition: sorted by lock name. There is at least one
-    /// handle. Put the last handle into the request's extensions for handlers that look for a
-    /// [`LockHandle`] there.
+    /// Returns the handles: first of permits, then of reads, then of exclusive locks, each sorted
+    /// by lock name. There is at least one handle. Put the last handle into the request's
+    /// extensions for handlers that look for a [`LockHandle`] there: its fencing token protects
+    /// writes.
     ///
     /// Two locks acquired in two calls can deadlock with a request that acquires them in the
     /// opposite order, until one of the waits times out. Request both in one call.

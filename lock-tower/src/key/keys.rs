@@ -32,6 +32,10 @@ use crate::options::Options;
 ///
 /// The type [`Demand`] describes which demands for the same name exclude each other.
 ///
+/// Several names are acquired one after the other, in the sorted order of the names, whatever their
+/// demands are and in whatever order they were added. So the names decide which locks a request
+/// already holds while it waits for the next.
+///
 /// A name that the request has already locked is not locked again if the existing lock covers the
 /// new demand: an exclusive lock covers an exclusive lock and a read, a read covers a read. Permits
 /// for the same name in the same call are added up and acquired together. Other demands for a name

@@ -4,7 +4,7 @@ use http::{Request, Response};
 use http_body_util::Empty;
 use lock_tower::http::InExtensions;
 use lock_tower::{Cause, ExtractKey, HttpLockLayer, KeyError, Keys, LockHandle, LockLayer, OnLost};
-use lockcore::Locks;
+use lockcore::{FencingToken, Locks};
 use tower::{BoxError, Layer as _, ServiceBuilder, ServiceExt as _, service_fn};
 
 type Body = Empty<bytes::Bytes>;
@@ -44,6 +44,24 @@ async fn a_second_layer_on_the_same_key_shares_the_hold() {
     assert_eq!(response.status(), 200);
     assert_eq!(locks.status().holding, 0);
     assert!(locks.try_lock("a").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_extension_is_of_the_exclusive_lock_and_leads_to_the_reads_and_permits() {
+    for (permit, read) in [("a", "b"), ("z", "y"), ("y", "z"), ("a", "z")] {
+        let key = move |_: &Request<String>| {
+            Keys::one("m").join(Keys::one(permit).permits(1, 10)).join(Keys::one(read).read())
+        };
+        let layer = HttpLockLayer::new(Locks::in_memory(), key);
+        let service = layer.layer(service_fn(move |request: Request<_>| async move {
+            let lock = request.extensions().get::<LockHandle>().unwrap();
+            let [second, third] = [lock.outer().unwrap(), lock.outer().unwrap().outer().unwrap()];
+            assert_eq!([lock.key(), second.key(), third.key()], ["m", read, permit]);
+            assert!(third.outer().is_none() && third.fencing_token() == FencingToken::NONE);
+            Ok::<_, BoxError>(Response::new(Body::new()))
+        }));
+        service.oneshot(Request::new(String::new())).await.unwrap();
+    }
 }
 
 #[tokio::test]
