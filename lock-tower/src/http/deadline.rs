@@ -2,11 +2,20 @@
 
 use std::time::Duration;
 
+use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName};
 use tokio::time::Instant;
 
-/// The time until which the caller waits for the response. An outer layer that knows this time puts
-/// it into the request's extensions, and the lock layer looks for it under
+/// The time until which the caller waits for the response, in the request's extensions.
+///
+/// A lock layer puts it there when it has read a deadline from its
+/// [sources](crate::HttpLockLayer::deadline_from); if there already is a deadline, the earlier one
+/// stays. So a handler that forwards the request knows how much time is left after the wait. The
+/// [`handler_reserve`](crate::HttpLockLayer::handler_reserve) is not subtracted. The extension is
+/// missing if the caller states no deadline, or if the request passes an `HttpLockLayer` without a
+/// lock.
+///
+/// An outer layer that knows the time can put it there, too: the lock layer looks for it under
 /// [`DeadlineSource::Extension`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(pub Instant);
@@ -58,18 +67,19 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Records the present time, unless an outer layer has recorded the arrival of the request.
-    pub(crate) fn note_arrival(&self, extensions: &mut Extensions) {
-        if !self.sources.is_empty() {
-            extensions.get_or_insert_with(|| Arrival(Instant::now()));
-        }
-    }
-
     /// Returns the time until which a request may wait: the earliest deadline, less the reserve.
-    /// Returns `None` if the request states no deadline.
-    pub(crate) fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Instant> {
+    /// Returns `None` if the request states no deadline. Puts the deadline into the extensions for
+    /// inner services, and the arrival of the request unless an outer layer has.
+    pub(crate) fn read(&self, parts: &mut Parts) -> Option<Instant> {
+        if self.sources.is_empty() {
+            return None;
+        }
+        let Parts { headers, extensions, .. } = parts;
+        extensions.get_or_insert_with(|| Arrival(Instant::now()));
         let deadlines = self.sources.iter().map(|source| source.deadline(headers, extensions));
         let deadline = deadlines.flatten().min()?;
+        let known = extensions.get_or_insert(Deadline(deadline));
+        known.0 = known.0.min(deadline);
         Some(deadline.checked_sub(self.reserve).unwrap_or_else(Instant::now))
     }
 }
@@ -141,23 +151,24 @@ mod tests {
             DeadlineSource::Extension,
         ];
         let deadlines = Deadlines { sources, reserve: ms(50) };
-        let (mut headers, mut extensions) = (HeaderMap::new(), Extensions::new());
-        let left = |headers: &HeaderMap, extensions: &Extensions| {
-            let until = deadlines.of(headers, extensions)?;
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        // Each time as the first layer that reads the request.
+        let left = |parts: &Parts| {
+            let until = deadlines.read(&mut parts.clone())?;
             Some(until.saturating_duration_since(Instant::now()))
         };
-        assert_eq!(left(&headers, &extensions), None);
-        headers.insert("grpc-timeout", "4S".parse().unwrap());
-        assert_eq!(left(&headers, &extensions), Some(ms(3_950)));
-        headers.insert("x-envoy-expected-rq-timeout-ms", "3000".parse().unwrap());
-        assert_eq!(left(&headers, &extensions), Some(ms(2_950)));
-        headers.insert("x-budget-ms", "2000".parse().unwrap());
-        assert_eq!(left(&headers, &extensions), Some(ms(1_950)));
-        extensions.insert(Deadline(Instant::now() + ms(1_000)));
-        assert_eq!(left(&headers, &extensions), Some(ms(950)));
-        headers.insert("x-budget-ms", "10".parse().unwrap());
-        assert_eq!(left(&headers, &extensions), Some(ms(0)));
-        headers.insert("x-budget-ms", "soon".parse().unwrap());
-        assert_eq!(left(&headers, &extensions), Some(ms(950)), "it tells nothing");
+        assert_eq!(left(&parts), None);
+        parts.headers.insert("grpc-timeout", "4S".parse().unwrap());
+        assert_eq!(left(&parts), Some(ms(3_950)));
+        parts.headers.insert("x-envoy-expected-rq-timeout-ms", "3000".parse().unwrap());
+        assert_eq!(left(&parts), Some(ms(2_950)));
+        parts.headers.insert("x-budget-ms", "2000".parse().unwrap());
+        assert_eq!(left(&parts), Some(ms(1_950)));
+        parts.extensions.insert(Deadline(Instant::now() + ms(1_000)));
+        assert_eq!(left(&parts), Some(ms(950)));
+        parts.headers.insert("x-budget-ms", "10".parse().unwrap());
+        assert_eq!(left(&parts), Some(ms(0)));
+        parts.headers.insert("x-budget-ms", "soon".parse().unwrap());
+        assert_eq!(left(&parts), Some(ms(950)), "it tells nothing");
     }
 }

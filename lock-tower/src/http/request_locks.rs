@@ -245,8 +245,7 @@ impl Scope {
         body: Option<Arc<dyn PollAhead>>,
         parts: &mut Parts,
     ) -> LayerHolds {
-        response_options.deadlines.note_arrival(&mut parts.extensions);
-        let caller = response_options.caller(&parts.headers, &parts.extensions);
+        let caller = response_options.caller(parts);
         let connection = Connection::of(parts.version, &parts.extensions).cloned();
         let extensions = &mut parts.extensions;
         let holds = holds(extensions).cloned().unwrap_or_default();

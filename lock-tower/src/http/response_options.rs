@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{Extensions, HeaderMap, Version};
 
 use crate::hold::place::Place;
@@ -66,12 +67,12 @@ impl ResponseOptions {
         }
     }
 
-    /// Reads the caller's deadline and trace context from headers and extensions. Each is `None`
-    /// unless the layer is set to read it.
-    pub(crate) fn caller(&self, headers: &HeaderMap, extensions: &Extensions) -> Caller {
+    /// Reads the caller's deadline and trace context from the request. Each is `None` unless the
+    /// layer is set to read it. Puts the deadline into the extensions.
+    pub(crate) fn caller(&self, parts: &mut Parts) -> Caller {
         Caller {
-            deadline: self.deadlines.of(headers, extensions),
-            trace: self.labels_by_trace.then(|| trace_parent(headers)).flatten(),
+            deadline: self.deadlines.read(parts),
+            trace: self.labels_by_trace.then(|| trace_parent(&parts.headers)).flatten(),
         }
     }
 }
@@ -138,7 +139,9 @@ macro_rules! response_options {
         /// after the maximum [`wait`](Self::wait). A request past the deadline does not wait. The
         /// refusal is the same as for a timed-out wait: [`Busy`](crate::Cause::Busy), 423, or for
         /// permits [`LimitReached`](crate::Cause::LimitReached), 429. By default there is no
-        /// source. A client that chooses its deadline can shorten only its own wait.
+        /// source. A client that chooses its deadline can shorten only its own wait. The handler
+        /// finds the deadline in the request's extensions, as a
+        /// [`Deadline`](crate::http::Deadline).
         pub fn deadline_from(
             mut self,
             sources: impl IntoIterator<Item = crate::http::DeadlineSource>,

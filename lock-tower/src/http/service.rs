@@ -62,29 +62,27 @@ where
     }
 
     #[inline]
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         let keys = match self.response_options.passes_all {
             true => Ok(None),
             false => self.key.extract_key(&request),
         };
-        if matches!(keys, Ok(Some(_))) {
-            self.response_options.deadlines.note_arrival(request.extensions_mut());
-        }
-        let caller = || self.response_options.caller(request.headers(), request.extensions());
-        let keys = keys.map(|keys| keys.map(|keys| caller().apply(keys)));
+        let (mut parts, body) = request.into_parts();
+        let keys =
+            keys.map(|keys| keys.map(|keys| self.response_options.caller(&mut parts).apply(keys)));
         let response_options = match keys {
             Ok(None) => None,
-            _ => Some(self.response_options.of_request(request.headers())),
+            _ => Some(self.response_options.of_request(&parts.headers)),
         };
         let place = match response_options {
-            Some(_) => self.response_options.place(request.version(), request.extensions()),
+            Some(_) => self.response_options.place(parts.version, &parts.extensions),
             None => None,
         };
-        let request = request.map(RequestBody::open);
         let inner = &mut self.inner;
         let config = &self.config;
-        let version = request.version();
-        let outlives = outlives(&self.response_options, request.method(), version);
+        let version = parts.version;
+        let outlives = outlives(&self.response_options, &parts.method, version);
+        let request = Request::from_parts(parts, RequestBody::open(body));
         let locking = Locking::new(inner, request, keys, config, InExtensions, place, outlives);
         HttpLockFuture::new(locking, response_options, version)
     }

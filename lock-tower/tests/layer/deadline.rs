@@ -112,6 +112,50 @@ async fn the_time_that_a_header_states_runs_from_the_outermost_layer_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handler_learns_how_much_of_the_callers_time_is_left_after_the_wait() {
+    async fn left(request: Request<impl Sized>) -> Result<Response<Body>, Infallible> {
+        let mut response = Response::new(Body::new());
+        let deadline = request.extensions().get::<Deadline>();
+        let left = deadline.map(|Deadline(at)| at.duration_since(Instant::now()).as_millis());
+        response.extensions_mut().insert(left);
+        Ok(response)
+    }
+
+    let locks = Locks::in_memory();
+    let layer = || HttpLockLayer::new(locks.clone(), ByPath::new()).handler_reserve(ms(200));
+    let scope = || LockScopeLayer::new(locks.clone());
+    let on = |name: &'static str| [DeadlineSource::Header(HeaderName::from_static(name))];
+    let three = || request("x-three", "3000");
+    let mut both = three();
+    both.extensions_mut().insert(Deadline(Instant::now() + ms(2_000)));
+    let answers = [
+        (layer().layer(service_fn(left)).oneshot(three()).await, None),
+        (layer().deadline_from(on("x")).layer(service_fn(left)).oneshot(three()).await, None),
+    ];
+    for (response, expected) in answers {
+        assert_eq!(response.unwrap().extensions().get::<Option<u128>>(), Some(&expected));
+    }
+    let response = scope().deadline_from(on("x-three")).layer(service_fn(left)).oneshot(three());
+    assert_eq!(response.await.unwrap().extensions().get(), Some(&Some(3_000_u128)));
+
+    let guard = locks.lock("/a").await.unwrap();
+    tokio::spawn(async move {
+        tokio::time::sleep(ms(500)).await;
+        drop(guard);
+    });
+    let timed = layer().deadline_from(on("x-three"));
+    let response = timed.layer(service_fn(left)).oneshot(three()).await.unwrap();
+    assert_eq!(response.extensions().get(), Some(&Some(2_500_u128)));
+    // Of the extension and the header, the earlier counts.
+    let response = timed.layer(service_fn(left)).oneshot(both).await.unwrap();
+    assert_eq!(response.extensions().get(), Some(&Some(1_500_u128)));
+    let mut both = three();
+    both.extensions_mut().insert(Deadline(Instant::now() + ms(9_000)));
+    let response = timed.layer(service_fn(left)).oneshot(both).await.unwrap();
+    assert_eq!(response.extensions().get(), Some(&Some(3_000_u128)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_earliest_of_several_deadlines_counts() {
     let locks = Locks::in_memory();
     let guard = locks.lock("a").await.unwrap();
