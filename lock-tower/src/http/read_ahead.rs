@@ -146,6 +146,8 @@ pub(crate) struct ReadAhead<B: Body> {
     /// True if the last piece exceeded the layer's total. Then nothing more is read ahead until the
     /// handler has read a piece.
     is_full: bool,
+    /// True once the handler no longer reads the body. Then data is counted, but not kept.
+    is_discarded: bool,
     /// The timer for [`GRACE`]; `None` until the body exceeds the memory bounds. Each wait has its
     /// own.
     grace: Option<Pin<Box<Sleep>>>,
@@ -156,7 +158,8 @@ impl<B: Body> ReadAhead<B> {
         let pieces = VecDeque::new();
         let rest = Some(Box::pin(body));
         let bounds = bounds.clone();
-        Self { pieces, rest, bounds, beyond, used: 0, is_full: false, grace: None }
+        let (is_full, is_discarded) = (false, false);
+        Self { pieces, rest, bounds, beyond, used: 0, is_full, is_discarded, grace: None }
     }
 
     /// Reads frames into memory until no more is available, the memory bounds are reached, or the
@@ -255,17 +258,33 @@ impl<B: Body> ReadAhead<B> {
         hint
     }
 
-    /// Discards the rest of the body, because the handler no longer reads it.
-    pub(crate) fn end(&mut self) {
+    /// Discards the body, because the handler no longer reads it. Under [`Beyond::Stop`] the rest
+    /// is not dropped before [`end_if_discarded`](Self::end_if_discarded): a wait still reads it,
+    /// to detect a disconnect.
+    pub(crate) fn discard(&mut self) {
+        self.is_discarded = true;
         self.pieces.clear();
-        self.rest = None;
         self.set_used(0);
         self.is_full = false;
+        if self.beyond == Beyond::Refuse {
+            self.rest = None;
+        }
+    }
+
+    /// Drops the rest of a discarded body.
+    pub(crate) fn end_if_discarded(&mut self) {
+        if self.is_discarded {
+            self.rest = None;
+        }
     }
 
     /// Keeps a frame for the handler: copies the data, and merges it with the previous piece if
     /// both are small.
     fn keep(&mut self, frame: Frame<B::Data>) {
+        if self.is_discarded {
+            let size = frame.data_ref().map_or(0, Buf::remaining);
+            return self.set_used(self.used + size);
+        }
         let data = match frame.into_data() {
             Ok(data) => data,
             Err(frame) => {

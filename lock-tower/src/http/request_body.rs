@@ -49,7 +49,7 @@ impl<B: Body> RequestBody<B> {
         beyond: Beyond,
     ) -> (Self, Arc<SharedBody<B>>) {
         let body = ReadAhead::new(body, bounds, beyond);
-        let state = SharedBodyState { body, waiting: Vec::new() };
+        let state = SharedBodyState { body, waiting: Vec::new(), waits: 0 };
         let shared = Arc::new(SharedBody(Mutex::new(state)));
         (Self { kind: RequestBodyKind::Shared(Reading(Arc::clone(&shared))) }, shared)
     }
@@ -85,10 +85,15 @@ struct SharedBodyState<B: Body> {
     /// The wakers of the tasks that wait for the body. The body itself wakes only the task that
     /// polled last, which then wakes the others.
     waiting: Vec<Waker>,
+    /// The number of lock waits that read the body ahead now.
+    waits: usize,
 }
 
 /// A [`SharedBody`] of any body type, as used by code that waits for a lock.
 pub(crate) trait PollAhead: Send + Sync {
+    /// Records that a lock wait begins, which reads the body ahead until [`leave`](Self::leave).
+    fn enter(&self);
+
     /// Reads the body into memory while the request waits. Pending while the request may wait.
     /// Ready with the refusal if the body exceeds the memory bounds or has failed. There is no
     /// success value.
@@ -97,6 +102,10 @@ pub(crate) trait PollAhead: Send + Sync {
     /// Stops reading ahead, at the end of a lock wait. Wakes all other readers of the body, because
     /// from now on they must poll it themselves.
     fn leave(&self);
+
+    /// Drops the rest of the body if neither the handler nor a lock wait reads it. The server can
+    /// then go on to the end of the request.
+    fn end_if_unread(&self);
 }
 
 impl<B: Body> SharedBody<B> {
@@ -148,18 +157,35 @@ where
         })
     }
 
+    fn enter(&self) {
+        self.lock().waits += 1;
+    }
+
     fn leave(&self) {
-        self.lock().body.end_wait();
+        let mut state = self.lock();
+        state.waits -= 1;
+        state.body.end_wait();
+        drop(state);
+        self.end_if_unread();
         self.wake_all();
+    }
+
+    fn end_if_unread(&self) {
+        let mut state = self.lock();
+        if state.waits == 0 {
+            state.body.end_if_discarded();
+        }
     }
 }
 
-/// The handler's access to a shared body. Dropping it discards the rest of the body.
+/// The handler's access to a shared body. Dropping it discards the body. The rest is still there
+/// for a lock wait that begins before the handler is next pending, as in an extractor that is the
+/// last argument of a handler: axum drops the body before it.
 struct Reading<B: Body>(Arc<SharedBody<B>>);
 
 impl<B: Body> Drop for Reading<B> {
     fn drop(&mut self) {
-        self.0.lock().body.end();
+        self.0.lock().body.discard();
         self.0.wake_all();
     }
 }

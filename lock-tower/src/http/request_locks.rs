@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use http::Extensions;
@@ -56,8 +56,9 @@ pub(crate) struct Scope {
     /// The request's connection, on which the number of waiting requests is limited; `None` if the
     /// connection is not shared, or unknown.
     connection: Option<Connection>,
-    /// The request body, to be read during a wait; `None` if it is empty.
-    body: Option<Arc<dyn PollAhead>>,
+    /// The request body, to be read during a wait; `None` if it is empty. The handler and the
+    /// layer's future keep it: a clone of the [`RequestLocks`] does not.
+    body: Option<Weak<dyn PollAhead>>,
     /// The registry of all locks of the request.
     holds: Arc<HoldRegistry>,
     /// The number of this layer among the layers of the request. Each lock in `holds` is marked
@@ -119,9 +120,10 @@ impl RequestLocks {
         Ok(locations.into_iter().map(|location| LockHandle::new(holds, location)).collect())
     }
 
-    /// Waits for the locks of `keys` and returns their guards, for work that outlives the response.
-    /// A lock that the request holds already is shared. A lock from an earlier call of this method
-    /// is not shared, because only the caller knows when it ends: a second call waits for it.
+    /// Waits for the locks of `keys` and returns their guards, in the order of
+    /// [`lock`](Self::lock), for work that outlives the response. A lock that the request holds
+    /// already is shared. A lock from an earlier call of this method is not shared, because only
+    /// the caller knows when it ends: a second call waits for it.
     ///
     /// # Errors
     /// The errors of [`lock`](Self::lock). But a wait that has begun goes on after the response and
@@ -186,7 +188,7 @@ impl RequestLocks {
         let holds = Some(Arc::clone(&scope.holds));
         let acquire = pin!(AcquireKeys::new(asked, &scope.config, holds, place));
         let mut waiting = Waiting { scope, acquire, began: Instant::now(), token: None };
-        let reader = Reader(scope.body.as_deref());
+        let reader = Reader::enter(scope.body.as_ref());
         let acquired = poll_fn(|cx| match waiting.acquire.as_mut().poll(cx) {
             Poll::Ready(acquired) => Poll::Ready(acquired),
             Poll::Pending => reader.poll(cx).map(Err),
@@ -222,17 +224,29 @@ impl Drop for Waiting<'_> {
 
 /// Reads the request body while the request waits for a lock; does nothing if there is no body.
 /// Dropping the reader ends reading ahead, and wakes the handler's tasks that wait for the body.
-struct Reader<'a>(Option<&'a dyn PollAhead>);
+struct Reader<'a>(Option<&'a Weak<dyn PollAhead>>);
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn enter(body: Option<&'a Weak<dyn PollAhead>>) -> Self {
+        let reader = Self(body);
+        reader.body().inspect(|body| body.enter());
+        reader
+    }
+
+    fn body(&self) -> Option<Arc<dyn PollAhead>> {
+        self.0.and_then(Weak::upgrade)
+    }
+
     fn poll(&self, cx: &mut Context<'_>) -> Poll<LockError> {
-        self.0.map_or(Poll::Pending, |body| body.poll_ahead(cx))
+        self.body().map_or(Poll::Pending, |body| body.poll_ahead(cx))
     }
 }
 
 impl Drop for Reader<'_> {
     fn drop(&mut self) {
-        self.0.into_iter().for_each(PollAhead::leave);
+        if let Some(body) = self.body() {
+            body.leave();
+        }
     }
 }
 
@@ -242,9 +256,10 @@ impl Scope {
     pub(crate) fn enter(
         config: &Arc<Config>,
         response_options: Arc<ResponseOptions>,
-        body: Option<Arc<dyn PollAhead>>,
+        body: Option<&Arc<dyn PollAhead>>,
         parts: &mut Parts,
     ) -> LayerHolds {
+        let body = body.map(Arc::downgrade);
         let caller = response_options.caller(parts);
         let connection = Connection::of(parts.version, &parts.extensions).cloned();
         let extensions = &mut parts.extensions;

@@ -15,6 +15,7 @@ use tower::BoxError;
 
 use crate::hold::section::{Section, Step};
 use crate::http::body::LockBody;
+use crate::http::request_body::PollAhead;
 use crate::http::respond::respond;
 use crate::http::response_options::ResponseOptions;
 
@@ -34,6 +35,9 @@ where
 {
     #[pin]
     section: Section<F>,
+    /// The request body, kept for the waits of extractors that come after the handler has dropped
+    /// the body; `None` if it is empty, and after the response.
+    body: Option<Arc<dyn PollAhead>>,
     response_options: Arc<ResponseOptions>,
     version: Version,
     response: PhantomData<fn() -> (T, E)>,
@@ -45,10 +49,11 @@ where
 {
     pub(crate) fn new(
         section: Section<F>,
+        body: Option<Arc<dyn PollAhead>>,
         response_options: Arc<ResponseOptions>,
         version: Version,
     ) -> Self {
-        Self { section, response_options, version, response: PhantomData }
+        Self { section, body, response_options, version, response: PhantomData }
     }
 }
 
@@ -63,9 +68,13 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        Poll::Ready(match ready!(this.section.poll(cx)) {
-            Step::End(end) => respond(end, this.response_options, *this.version),
-        })
+        let polled = this.section.poll(cx);
+        if let Some(body) = this.body {
+            body.end_if_unread();
+        }
+        let Step::End(end) = ready!(polled);
+        *this.body = None;
+        Poll::Ready(respond(end, this.response_options, *this.version))
     }
 }
 

@@ -72,10 +72,10 @@ where
                 (body, Some(shared as Arc<dyn PollAhead>))
             }
         };
-        let layer_holds =
-            Scope::enter(&self.config, Arc::clone(&response_options), ahead, &mut parts);
+        let options = Arc::clone(&response_options);
+        let layer_holds = Scope::enter(&self.config, options, ahead.as_ref(), &mut parts);
         let future = self.inner.call(Request::from_parts(parts, body));
         let section = Section::new(future, layer_holds, outlives);
-        LockScopeFuture::new(section, response_options, version)
+        LockScopeFuture::new(section, ahead, response_options, version)
     }
 }
