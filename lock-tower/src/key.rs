@@ -246,8 +246,16 @@ impl fmt::Display for KeyError {
 impl Error for KeyError {}
 
 impl From<lockcore::KeyError> for KeyError {
+    /// Converts the error to a text for the client, who does not know of locks.
     fn from(error: lockcore::KeyError) -> Self {
-        Self::new(error.to_string())
+        Self::new(match error {
+            lockcore::KeyError::Empty => "the name of the resource is empty",
+            lockcore::KeyError::TooLong { .. } => "the name of the resource is too long",
+            lockcore::KeyError::ControlCharacter { .. } => {
+                "the name of the resource has a control character"
+            }
+            _ => "the name of the resource is invalid",
+        })
     }
 }
 

@@ -380,6 +380,9 @@ impl NameDemand {
 impl Name {
     fn prefixed(self, prefix: &str) -> Result<Self, KeyError> {
         match self {
+            // Not a lock that all requests without a value share.
+            Self::Text(text) if text.is_empty() => Err(lockcore::KeyError::Empty.into()),
+            Self::Static("") => Err(lockcore::KeyError::Empty.into()),
             Self::Text(text) => Ok(Self::Text(format!("{prefix}:{text}"))),
             Self::Static(text) => Ok(Self::Text(format!("{prefix}:{text}"))),
             Self::Refused(error) => Err(error),

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use lock_tests::http::{Answer, AnyBody, Client, gate, get, serve, text};
 use lock_tests::{LIMIT, eventually, is_held, queued};
-use lock_tower::{ByHeader, ByPath, HttpLockLayer};
+use lock_tower::{ByExtension, ByHeader, ByPath, ExtractKeyExt as _, HttpLockLayer};
 use lockcore::{LockErrorKind, Locks, MemoryStore};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
@@ -29,7 +29,10 @@ fn check(answer: &Answer, status: u16, code: &str, retries: bool) {
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     assert!(answer.body.contains(&format!(r#""status":{status},"#)), "{}", answer.body);
     assert!(answer.body.ends_with(&format!(r#""code":"{code}"}}"#)), "{}", answer.body);
-    assert!(!answer.body.contains("secret"), "the key stays unsaid: {}", answer.body);
+    // What only the developer understands, and the key.
+    for unsaid in ["secret", "ByPath", "hash", "lock's", "extension"] {
+        assert!(!answer.body.contains(unsaid), "{unsaid}: {}", answer.body);
+    }
     let after = answer.header("retry-after").map(|after| after.parse::<u64>().unwrap());
     assert_eq!(after.is_some(), retries, "{}", answer.head);
     assert!(after.is_none_or(|after| (1..=4).contains(&after)), "{after:?}");
@@ -129,11 +132,21 @@ async fn a_bad_key_is_400_and_leaves_nothing_behind() {
     for headers in headers {
         check(&get(address, "/", headers).await, 400, "lock-key-invalid", false);
     }
+    // Once, all requests with an empty value had the key `order:`.
+    let prefixed = ByHeader::new("x-order").prefix("order").prefix("shop");
+    let address = start(HttpLockLayer::new(locks.clone(), prefixed)).await;
+    for headers in headers {
+        check(&get(address, "/", headers).await, 400, "lock-key-invalid", false);
+    }
     let address = start(HttpLockLayer::new(locks.clone(), ByPath::new())).await;
     let huge = format!("/{}", "secret/x".repeat(100));
     for path in [&huge, "/secret%ff", "/secret%0a", "/a/../secret", "//secret", "/secret%4"] {
         check(&get(address, path, "").await, 400, "lock-key-invalid", false);
     }
+    check(&get(address, "/orders/07", "").await, 400, "lock-key-spelling", false);
+    let by_user = ByExtension::new(|user: &u64| user.to_string());
+    let address = start(HttpLockLayer::new(locks.clone(), by_user)).await;
+    check(&get(address, "/", "").await, 400, "lock-key-invalid", false);
     let status = locks.status();
     assert_eq!((status.waiting, status.holding, status.releasing), (0, 0, 0));
 }

@@ -36,7 +36,7 @@ where
     K: IntoKeys,
 {
     /// Creates an extractor that makes the key from the extension with the closure `key`. A request
-    /// without the extension is refused (400).
+    /// without the extension is refused (400), and an event at `debug` names the type.
     pub fn new(key: F) -> Self {
         Self { key, is_optional: false, extension: PhantomData }
     }
@@ -58,7 +58,14 @@ where
         match request.extensions().get::<T>() {
             Some(extension) => (self.key)(extension).into_keys(),
             None if self.is_optional => Ok(None),
-            None => Err(KeyError::new("the request has no extension for the key")),
+            None => {
+                tracing::debug!(
+                    extension = type_name::<T>(),
+                    "the request has no extension for its key: put the layer that sets it outside \
+                     the lock, or let such requests pass with `optional`"
+                );
+                Err(KeyError::new("the request does not name a resource"))
+            }
         }
     }
 }

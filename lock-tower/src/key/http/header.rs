@@ -6,8 +6,8 @@ use http::header::HeaderName;
 use crate::key::{ExtractKey, KeyError, Keys};
 
 /// An extractor whose key is the unchanged value of a request header. A request is refused (400) if
-/// the value is empty, longer than 512 bytes, or not visible ASCII. It is also refused if the
-/// header is repeated, because the handler might read the other value.
+/// the value is empty, longer than 512 bytes with its prefixes, or not visible ASCII. It is also
+/// refused if the header is repeated, because the handler might read the other value.
 ///
 /// ```
 /// use lock_tower::{ByHeader, ExtractKey};

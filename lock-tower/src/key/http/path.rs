@@ -164,7 +164,7 @@ fn respelled(path: &str) -> Result<String, KeyError> {
     if path.split('/').any(is_odd_number) {
         return Err(KeyError::spelling(
             "a number in the path has a plus sign, a leading zero or a zero with a minus sign: \
-             write the number without it (if the service has such paths: ByPath::verbatim)",
+             write the number without it",
         ));
     }
     if path.split('/').any(|segment| uuid(segment).is_some()) {
