@@ -5,11 +5,12 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{FromRequestParts, Path};
 use axum::routing::any;
 use http::StatusCode;
+use http::request::Parts;
 use lock_axum::{
-    Cause, LockError, LockScopeLayer, Lockable as _, Locked, LockedBody, Locks, OwnedLock, lock_by,
+    Cause, Keys, LockError, LockScopeLayer, Lockable, Locked, LockedBody, Locks, OwnedLock, lock_by,
 };
 use lockcore::{LockErrorKind, MemoryStore};
 use tracing::field::{Field, Visit};
@@ -128,6 +129,38 @@ async fn what_only_the_developer_can_mend_is_an_error_of_the_log() {
     let errors: Vec<_> = events.iter().filter(|event| event.starts_with("ERROR;")).collect();
     assert_eq!(errors.len(), 1, "{events:?}");
     assert!(errors[0].contains(".layer(LockScopeLayer::new(locks))"), "{errors:?}");
+}
+
+/// Two names that the client chooses, each with a permit: only one is left if they are equal.
+struct Pair;
+
+impl<S: Sync> FromRequestParts<S> for Pair {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(_: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self)
+    }
+}
+
+impl Lockable for Pair {
+    fn lock_key(&self) -> Keys {
+        Keys::one("a").permits(1, 1).join(Keys::one("a").permits(1, 1))
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_a_client_chooses_twice_is_at_most_one_error_a_minute() {
+    let (log, _here) = Log::here();
+    let app = Router::new()
+        .route("/", any(async |_: Locked<Pair>| ()))
+        .layer(LockScopeLayer::new(Locks::in_memory()));
+    for _ in 0..3 {
+        assert_eq!(ask(&app, get("/")).await.status, 500);
+    }
+    let mut events = std::mem::take(&mut *log.0.lock().unwrap());
+    events.retain(|event| !event.starts_with("TRACE;"));
+    // Another test may have had the error of this minute.
+    assert!(events.len() <= 1, "{events:?}");
 }
 
 // L11: each request was logged as a server configuration error.

@@ -41,8 +41,8 @@ use crate::options::Options;
 /// for the same name in the same call are added up and acquired together. Other demands for a name
 /// that is already locked are refused before anything is sent ([`Clash`](crate::Clash), 500 in
 /// HTTP). Otherwise an exclusive lock on a name that the request reads would wait for itself, and
-/// requests that each hold a permit and need another would wait for each other. Different demands
-/// for the same name in the same call are also refused.
+/// requests that each hold a permit and need another would wait for each other. Two demands for the
+/// same name in the same call are refused unless one covers the other, which then remains.
 #[derive(Debug, Clone)]
 #[must_use = "return it from the extractor"]
 pub struct Keys {
@@ -348,7 +348,8 @@ fn each_once<N: PartialEq>(sorted: Vec<(N, KeyDemand)>) -> Result<Vec<KeyDemand>
 }
 
 /// Joins the demands for a name that is requested twice in the same call. Permits with the same
-/// limit are added up, and two equal demands become one.
+/// limit are added up. Of two demands of which one covers the other, as an exclusive lock covers a
+/// read, the former remains.
 ///
 /// # Errors
 /// A [`KeyError`] for all other pairs of demands, and if the sum of the permits exceeds the limit.
@@ -362,7 +363,8 @@ fn join(one: Demand, other: Demand) -> Result<Demand, KeyError> {
             let joined = count.ok().zip(limit.ok());
             joined.and_then(|(count, limit)| Demand::permits(count, limit).ok()).ok_or_else(clash)
         }
-        false if one == other => Ok(one),
+        false if one.covers(other) => Ok(one),
+        false if other.covers(one) => Ok(other),
         false => Err(clash()),
     }
 }

@@ -157,8 +157,8 @@ impl Refusals {
 
     /// Makes the response for an error, and stores the error in the response's extensions. A
     /// [`Misconfigured`](Cause::Misconfigured) error is logged at `error`, because the response
-    /// hides the mistake. If the key belongs to another program, it is logged at `warn`, at most
-    /// once a minute.
+    /// hides the mistake; a [`Clash`](crate::Clash) at most once a minute. If the key belongs to
+    /// another program, it is logged at `warn`, at most once a minute.
     pub fn respond(&self, error: &LockError) -> Response<Bytes> {
         log(error);
         self.render(error)
@@ -220,11 +220,13 @@ impl LockError {
 /// Logs the reason of a misconfiguration, because the response hides it. Does nothing for other
 /// errors.
 fn log(error: &LockError) {
+    static FOREIGN: Mutex<Option<Instant>> = Mutex::new(None);
+    static CLASHES: Mutex<Option<Instant>> = Mutex::new(None);
     if error.cause() != Cause::Misconfigured {
         return;
     }
     if error.kind() == LockErrorKind::WrongType {
-        if !is_warning_due() {
+        if !is_due(&FOREIGN) {
             return;
         }
         tracing::warn!(
@@ -233,7 +235,7 @@ fn log(error: &LockError) {
              unchanged (logged once a minute). If clients choose the name, give the lock keys a \
              separate prefix"
         );
-    } else {
+    } else if error.as_clash().is_none() || is_due(&CLASHES) {
         tracing::error!(%error, "the locks are not set up correctly");
     }
     // The response hides the reason: without a subscriber it would be lost.
@@ -256,12 +258,11 @@ fn is_new_reason(error: &LockError) -> bool {
     reasons.len() < MAX_REASONS && reasons.insert(error.to_string())
 }
 
-/// Returns true if a minute has passed since the last warning about another program's key. Without
-/// this limit, a client that chooses the name could fill the log.
-fn is_warning_due() -> bool {
+/// Returns true if a minute has passed since the `last` event about another program's key, or about
+/// a clash. Without this limit, a client that chooses the names could fill the log.
+fn is_due(last: &Mutex<Option<Instant>>) -> bool {
     const EVERY: Duration = Duration::from_secs(60);
-    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
     let is_due = last.is_none_or(|last| last.elapsed() >= EVERY);
     if is_due {
         *last = Some(Instant::now());
