@@ -100,6 +100,35 @@ async fn the_layer_that_reads_the_key_renders_it_too_and_without_a_layer_it_is_a
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
 }
 
+// Once, the layer replaced the response whole: a browser found no CORS header.
+#[tokio::test]
+async fn a_status_and_headers_that_are_added_to_an_error_are_kept() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("b").await.unwrap();
+    let busy =
+        async move || Ok::<_, LockError>(drop(locks.key("b").wait(Duration::ZERO).lock().await?));
+    let with_status = busy.clone();
+    let app = Router::new()
+        .route(
+            "/header",
+            any(async move || busy().await.map_err(|error| ([("x-reason", "b")], error))),
+        )
+        .route(
+            "/status",
+            any(async move || with_status().await.map_err(|error| (StatusCode::CONFLICT, error))),
+        )
+        .layer(
+            LockScopeLayer::new(Locks::in_memory()).status(Cause::Busy, StatusCode::IM_A_TEAPOT),
+        );
+    let answer = ask(&app, get("/header")).await;
+    assert_eq!((answer.status, answer.header("x-reason")), (418, Some("b")));
+    assert_eq!(answer.headers.get_all("content-type").iter().count(), 1);
+    assert_eq!(answer.headers.get_all("retry-after").iter().count(), 1);
+    assert!(answer.body.contains(r#""status":418"#), "{answer:?}");
+    assert_eq!(ask(&app, get("/status")).await.status, 409);
+    drop(guard);
+}
+
 #[tokio::test]
 async fn the_errors_of_lockcore_are_answered_by_their_kind() {
     let locks = Locks::in_memory();

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Frame;
 use lockcore::LockErrorKind;
@@ -165,10 +166,17 @@ impl Refusals {
     }
 
     /// Returns this layer's response for the error in a [`Provisional`] response, made by the
-    /// handler without a layer's options. Returns `None` for all other responses.
+    /// handler without a layer's options. Headers that were added to the response are kept. Returns
+    /// `None` for all other responses, and if the handler has set another status.
     pub(crate) fn rendered<B>(&self, response: &Response<B>) -> Option<Response<Bytes>> {
-        response.extensions().get::<Provisional>()?;
-        response.extensions().get().map(|error| self.render(error))
+        let Provisional(status) = response.extensions().get()?;
+        let error = response.extensions().get().filter(|_| response.status() == *status)?;
+        let mut rendered = self.render(error);
+        let is_added = |name| ![CONTENT_TYPE, CONTENT_LENGTH, RETRY_AFTER].contains(name);
+        for (name, value) in response.headers().iter().filter(|(name, _)| is_added(name)) {
+            rendered.headers_mut().append(name, value.clone());
+        }
+        Some(rendered)
     }
 
     fn render(&self, error: &LockError) -> Response<Bytes> {
@@ -182,10 +190,11 @@ impl Refusals {
     }
 }
 
-/// A marker in the extensions of a refusal made without the options of a layer. The next outer
-/// layer replaces the response with its own refusal for the same error.
+/// A marker in the extensions of a refusal made without the options of a layer, with the status of
+/// the refusal. The next outer layer replaces the response with its own refusal for the same error,
+/// unless the handler has changed the status.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Provisional;
+pub(crate) struct Provisional(StatusCode);
 
 impl LockError {
     /// Returns the HTTP status of the refusal: the status set in the layer for this cause, or the
@@ -201,9 +210,10 @@ impl LockError {
 
     /// Makes a response, for handlers that return this error. Errors of
     /// [`RequestLocks`](crate::RequestLocks) are rendered by the refusals of their layer. Other
-    /// errors are rendered by the next outer layer ([`HttpLockLayer`] or [`LockScopeLayer`]);
-    /// without a layer as problem+json. A [`Misconfigured`](Cause::Misconfigured) error is logged
-    /// at `error`.
+    /// errors are rendered by the next outer layer, a [`LockScopeLayer`], or an [`HttpLockLayer`]
+    /// that has locked the request; without a layer as problem+json. Headers added to the response
+    /// are kept, and so is a status that replaces the status of the refusal. A
+    /// [`Misconfigured`](Cause::Misconfigured) error is logged at `error`.
     ///
     /// [`HttpLockLayer`]: crate::HttpLockLayer
     /// [`LockScopeLayer`]: crate::LockScopeLayer
@@ -212,7 +222,8 @@ impl LockError {
             return response_options.refusals.respond(self);
         }
         let mut response = Refusals::new().respond(self);
-        response.extensions_mut().insert(Provisional);
+        let status = response.status();
+        response.extensions_mut().insert(Provisional(status));
         response
     }
 }
