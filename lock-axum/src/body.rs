@@ -12,6 +12,11 @@ use crate::rejection::LockedBodyRejection;
 /// An extractor that reads the body as `E`, then acquires the lock named by `K`. So a slow client
 /// does not hold the lock while it sends the body.
 ///
+/// `E` must read the whole body, as `String`, `Bytes`, `Json` and `Form` do. `Multipart`, `Body`
+/// and `Request` only wrap it: then the handler reads it under the lock. Read the body in an
+/// extractor of your own instead, which implements [`Lockable`], and take it as a
+/// [`Locked`](crate::Locked).
+///
 /// For a key in the body, use [`Locked<Json<T>>`](Locked). For a key that depends on both head and
 /// body, write an extractor that reads both and implements [`Lockable`].
 ///

@@ -82,9 +82,9 @@
 //! | [`Locked<E>`](Locked) | after `E` has been extracted: before the body is read for `Path`, after it for `Json` | the response, or the end of its body |
 //! | [`ReadLocked<E>`](ReadLocked), [`WriteLocked<E>`](WriteLocked) | the same; reads run concurrently, a write is exclusive | the same |
 //! | [`PermitLocked<E>`](PermitLocked) | the same, but a permit; `E` returns the limit ([`Limited`]) | the same |
-//! | [`LockedBody<K, E>`](LockedBody) | the lock named by `K`, after the body has been read as `E` | the same |
+//! | [`LockedBody<K, E>`](LockedBody) | the lock named by `K`, after the body has been read as `E`, which must read it whole | the same |
 //! | [`OwnedLock<E>`](OwnedLock) | as `Locked` | it is dropped |
-//! | `Option<Locked<E>>` | as `Locked`; `None` if the wait times out, the queue is full or the request is refused early; every other error rejects the request | the same |
+//! | `Option<Locked<E>>` | as `Locked`; `None` if the wait times out, the queue is full or the request is refused early: then `E` is dropped, too; every other error rejects the request | the same |
 //! | [`lock_by`]`(\|Path(id): Path<u64>\| ..)` | around a route, without a struct or a change to the handler | the same |
 //!
 //! **All of these need a [`LockScopeLayer`] around the router.** Under an [`HttpLockLayer`] alone

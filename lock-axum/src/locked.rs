@@ -43,7 +43,9 @@ use crate::rejection::LockedRejection;
 /// ```
 ///
 /// `Option<Locked<E>>` waits just as long. It is `None` if the wait times out, the queue is full or
-/// the request is refused early: then the handler runs without the lock.
+/// the request is refused early: then the handler runs without the lock, and without `E`. If `E`
+/// reads the body, the body is lost: acquire the lock in the handler, with
+/// [`RequestLocks`](crate::RequestLocks).
 ///
 /// `M` is the lock mode: by default exclusive. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`]
 /// are aliases for the other modes.

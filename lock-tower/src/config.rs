@@ -118,6 +118,11 @@ macro_rules! options {
         /// value. An option that is set nowhere comes from the
         /// [defaults](lockcore::LocksBuilder::defaults) of the [`Locks`](lockcore::Locks). A wait
         /// that is not set there either is 10 s.
+        ///
+        /// An option out of range is noticed with a request, which is then refused as
+        /// [`Misconfigured`](crate::Cause::Misconfigured). To notice it at the start, set all
+        /// options here, and [`check`](lockcore::LockOptions::check) them before, together with
+        /// these defaults: `options.or(defaults).check()?`.
         pub fn options(mut self, options: lockcore::LockOptions) -> Self {
             self.config.options = crate::options::Options(options).or(self.config.options);
             self
@@ -187,7 +192,8 @@ macro_rules! fail_open {
         /// timeout](lockcore::LocksBuilder::request_timeout). Off by default, because requests with
         /// the same key overlap during an outage. Each request served without the lock is logged at
         /// `warn`, and the handler finds no [`LockHandle`](crate::LockHandle), not even an outer
-        /// layer's.
+        /// layer's. So the handler must look for it as an option, in axum with
+        /// `Option<Extension<LockHandle>>`: a handler that demands it fails in each outage.
         ///
         /// The first requests in an outage, including queued requests, are served after the
         /// [`store_wait`](Self::store_wait). Once the store has been unavailable for this time,

@@ -103,7 +103,9 @@ pub trait ExtractKeyExt: Sized {
     /// A colon at the end of `prefix` is ignored. The prefix must not be empty or contain another
     /// colon, because then the keys of two prefixes could be equal. With such a prefix every
     /// request is refused as [`Misconfigured`](crate::Cause::Misconfigured), and the log states
-    /// why. For a prefix of two parts, call this method twice.
+    /// why. For a prefix of two parts, use another character: `shop/order`. A second call puts a
+    /// second prefix and colon before the first. Then no other use may have the second prefix
+    /// alone: a client who chooses the name `order:7` there would have the key of order 7.
     ///
     /// ```
     /// use lock_tower::{ExtractKey, ExtractKeyExt};

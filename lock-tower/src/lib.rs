@@ -116,16 +116,16 @@
 //! 5. [`DetachLayer`], if critical sections must finish after a client disconnect (in a scope:
 //!    [`RequestLocks::detach`])
 //! 6. a timeout for the critical section
-//! 7. `ConcurrencyLimit`: waiting requests occupy no capacity
+//! 7. `ConcurrencyLimit`: requests that wait for this lock occupy no capacity. Limits and time-outs
+//!    for the request body belong here, too: outside, they fail the body of a request that waits
 //! 8. a layer that begins a transaction for the request, or takes a pooled connection: it commits
 //!    before the lock is released. Outside the lock, the next request reads before the commit, and
 //!    updates are lost; and waiting requests occupy the connections needed by the holder
 //! 9. the handler
 //!
-//! **An extractor (`Locked` of lock-axum) acquires after all layers**, so 5 to 8 cannot stand
-//! inside its lock: a `ConcurrencyLimit` is occupied by requests that wait, and a timeout includes
-//! the wait. For routes with such layers use `lock_by` or an [`HttpLockLayer`], and begin a
-//! transaction in the handler.
+//! **An extractor or a handler acquires after all layers**, so 5 to 8 cannot be inside its lock:
+//! requests that wait occupy a `ConcurrencyLimit`, and a time-out includes the wait. Begin the
+//! transaction in the handler, or lock the route with a layer, such as `lock_by` of lock-axum.
 //!
 //! **A retry inside the lock** repeats under the same token, so the first fencing step accepts an
 //! equal token (`<=`). The bodies inside are [`RequestBody`](http::RequestBody), and not `Clone`:
@@ -150,8 +150,9 @@
 //!
 //! **The request waits** in a queue on the store, [at most 10 s](HttpLockLayer::wait) by default,
 //! unless the `Locks` sets a wait. If the client disconnects, the request leaves the queue at once.
-//! Meanwhile the layer reads the request body. On HTTP/1 it reads up to 64 KiB, because a server
-//! cannot detect a disconnect while body bytes are unread. With a larger body the request waits
+//! Meanwhile the layer reads the request body. On HTTP/1 it reads until the body takes 64 KiB of
+//! memory, 32 to 64 KiB of data, because a server cannot detect a disconnect while body bytes are
+//! unread. With a larger body the request waits
 //! even after a disconnect, and the rest of the body is read while the lock is held. So read large
 //! uploads first, in an outer layer. On HTTP/2 the layer reads the body [up to 4
 //! MiB](HttpLockLayer::read_ahead), because unread bodies block the other requests on the
@@ -190,6 +191,10 @@
 //!   request's own lock, without a limit unless one is set: use [`LockHandle::reenter`] instead. A
 //!   second demand that the first lock does not cover, such as exclusive after read, is [refused at
 //!   once](Clash), because the request would wait for itself, or for a request that waits for it.
+//! - **Requests with clones of the same extensions count as one request**, and share their locks:
+//!   two handlers with the same key then run at the same time. A handler that sends requests of its
+//!   own into a router, such as the entries of a batch, must make them with new extensions, and
+//!   copy only what their handlers need. Put `Hedge` outside all lock layers.
 //! - **HTTP/2 and gRPC** multiplex: a waiting request occupies a stream, not a connection. A server
 //!   usually allows a client 200 streams, and a proxy or a gRPC client has one or a few connections
 //!   for all requests. If waiters took all streams, no other request on the connection would be

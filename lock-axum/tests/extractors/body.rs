@@ -1,5 +1,6 @@
 //! Request bodies that are read before the lock is acquired, or under it.
 
+use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, Path, Query, Request};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post as on_post;
@@ -122,7 +123,7 @@ async fn a_tuple_struct_names_a_number_and_a_tuple_locks_the_route_and_the_body(
 async fn a_slow_upload_holds_the_lock_only_where_the_lock_comes_before_the_body() {
     let locks = Locks::in_memory();
     let (gate, mut keeper) = gate();
-    let [before, after] = [(); 2].map(|()| gate.clone());
+    let [before, after, wraps] = [(); 3].map(|()| gate.clone());
     let app = Router::new()
         .route(
             "/before/{id}",
@@ -132,9 +133,16 @@ async fn a_slow_upload_holds_the_lock_only_where_the_lock_comes_before_the_body(
             "/after/{id}",
             on_post(async move |_: LockedBody<ByOrder, String>| after.pass().await),
         )
+        .route(
+            "/wraps/{id}",
+            on_post(async move |LockedBody { body, .. }: LockedBody<ByOrder, Body>| {
+                to_bytes(body, usize::MAX).await.unwrap();
+                wraps.pass().await;
+            }),
+        )
         .layer(LockScopeLayer::new(locks.clone()));
     let address = serve(app).await;
-    for (path, holds) in [("/before/7", true), ("/after/7", false)] {
+    for (path, holds) in [("/before/7", true), ("/after/7", false), ("/wraps/7", true)] {
         let head = "transfer-encoding: chunked\r\n";
         let mut client = Client::send(address, &format!("POST {path}"), head).await;
         client.chunk("one").await;

@@ -122,7 +122,8 @@ impl LockHandle {
         self.held().with_guard(LockGuard::is_lost).unwrap_or(true)
     }
 
-    /// Completes when the lock is lost. Never completes if the lock is released first.
+    /// Completes when the lock is lost. Never completes if the lock is released first, unless
+    /// another guard keeps the lock and loses it.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.

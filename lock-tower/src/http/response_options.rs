@@ -184,11 +184,12 @@ macro_rules! response_options {
         /// ([`Cause::BodyLimit`](crate::Cause::BodyLimit), 413) if it still waits 100 ms after
         /// exceeding the bound. The bound does not apply to a request that need not wait.
         ///
-        /// On HTTP/1 the body is read only to detect a disconnect: up to 64 KiB, or up to this
-        /// bound if lower. No request is refused for a larger body. The rest stays unread during
-        /// the wait, and meanwhile a disconnect is not detected. A failed body ends the wait
-        /// ([`Cause::BodyFailed`](crate::Cause::BodyFailed)), also on HTTP/2. To let large uploads
-        /// wait, read them first, in an outer layer or with lock-axum's `LockedBody`.
+        /// On HTTP/1 the body is read only to detect a disconnect: up to 64 KiB of memory, which is
+        /// 32 to 64 KiB of data, or up to this bound if lower. No request is refused for a larger
+        /// body. The rest stays unread during the wait, and meanwhile a disconnect is not detected.
+        /// A failed body ends the wait ([`Cause::BodyFailed`](crate::Cause::BodyFailed)), also on
+        /// HTTP/2. To let large uploads wait, read them first, in an outer layer or with
+        /// lock-axum's `LockedBody`, as a type that reads the whole body.
         pub fn read_ahead(mut self, bytes: usize) -> Self {
             self.response_options.read_ahead.each = bytes;
             self

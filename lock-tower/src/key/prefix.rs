@@ -29,7 +29,7 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for Prefixed<E> {
         if self.prefix.is_empty() || self.prefix.contains(':') {
             return Err(KeyError::misuse(format!(
                 "The prefix {:?} is empty or has a colon, so its keys could collide with the keys \
-                 of another prefix: use a prefix without colons, or nest two prefixes.",
+                 of another prefix: use a prefix without colons, such as `shop/order`.",
                 self.prefix
             )));
         }

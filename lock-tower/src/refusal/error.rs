@@ -86,8 +86,9 @@ pub enum Cause {
     /// The request must wait, and its body does not fit into the memory for the bodies of all
     /// waiting requests: see [`read_ahead_total`](crate::HttpLockLayer::read_ahead_total).
     ReadAheadFull,
-    /// The body could not be read while the request waited: the client has disconnected, or the
-    /// bytes are not valid HTTP. The request has left the queue.
+    /// The body could not be read while the request waited: the client has disconnected, the bytes
+    /// are not valid HTTP, or a limit or time-out of an outer layer has cut the body off. The
+    /// request has left the queue.
     BodyFailed,
     /// The connection already has as many waiting requests as
     /// [`waiting_per_connection`](crate::HttpLockLayer::waiting_per_connection) allows. This

@@ -13,8 +13,8 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// requests for an order one at a time, name the order: by a closure, or `lock_by` of lock-axum.
 ///
 /// A handler that parses a path segment accepts several texts for the same value. If the key were
-/// the text itself, each spelling would be a separate lock, and a client could choose among them.
-/// So:
+/// the text itself, each spelling would be a separate lock, and a client could choose among them. A
+/// path of more than 512 bytes, with its prefixes, is refused (400). So:
 ///
 /// - **Numbers** have one spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused with
 ///   400 and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths
