@@ -220,7 +220,7 @@ fn is_zero_after(
         };
         tokio::time::sleep(ms(1_500)).await;
         let of = |name: &str| {
-            let labels = "class=\"default\",namespace=\"shop\"";
+            let labels = "class=\"default\",lock_namespace=\"shop\"";
             value(&recorded.render(), &format!("lockcore_{name}{{{labels}}}")).expect("it is set")
         };
         assert_eq!([of("waiting"), of("holding")], [1.0, 1.0]);
@@ -230,8 +230,8 @@ fn is_zero_after(
             assert_eq!(of(name), 0.0, "{name}");
         }
         let rendered = recorded.render();
-        assert_eq!(value(&rendered, "lockcore_releasing{namespace=\"shop\"}"), Some(0.0));
-        let connected = "lockcore_connected{connection=\"commands\",namespace=\"shop\"}";
+        assert_eq!(value(&rendered, "lockcore_releasing{lock_namespace=\"shop\"}"), Some(0.0));
+        let connected = "lockcore_connected{connection=\"commands\",lock_namespace=\"shop\"}";
         let connected = value(&rendered, connected).expect("it is set");
         assert!(if is_connected { connected == 1.0 } else { connected.is_nan() }, "{connected}");
     });
@@ -527,7 +527,7 @@ fn a_quorum_primary_that_is_away_at_the_start_is_shown_as_disconnected_until_it_
         first.kill();
         let locks = Locks::builder().namespace("shop").connect(quorum).await.expect("two of three");
         let is_connected = || {
-            let labels = "connection=\"commands\",namespace=\"shop\",primary=\"1\"";
+            let labels = "connection=\"commands\",lock_namespace=\"shop\",primary=\"1\"";
             value(&recorded.render(), &format!("lockcore_connected{{{labels}}}"))
         };
         assert_eq!(is_connected(), Some(0.0));
@@ -535,6 +535,25 @@ fn a_quorum_primary_that_is_away_at_the_start_is_shown_as_disconnected_until_it_
         eventually("it is connected", LIMIT, async || is_connected() == Some(1.0)).await;
         drop(locks);
     });
+}
+
+// A label of such a name is renamed: with several `Locks` in a pod, a query mixes up their gauges.
+#[test]
+fn no_label_is_one_that_prometheus_sets_by_itself_on_kubernetes() {
+    let rendered = recorded(true, async |recorded| {
+        let locks = Locks::builder().namespace("shop").in_memory_quorum(3).expect("3 stores");
+        let guard = locks.lock("key").await.expect("free");
+        tokio::time::sleep(ms(1_500)).await;
+        drop(guard);
+        recorded.render()
+    });
+    assert!(rendered.contains("=\"shop\",primary=\"3\""), "{rendered}");
+    for label in ["job", "instance", "namespace", "pod", "container", "service", "endpoint", "node"]
+    {
+        for before in ['{', ','] {
+            assert!(!rendered.contains(&format!("{before}{label}=\"")), "{label}: {rendered}");
+        }
+    }
 }
 
 // A counter that begins at 1 shows no increase to an alert, and "no data" to a panel.

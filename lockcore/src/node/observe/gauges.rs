@@ -121,9 +121,10 @@ fn set_class(driver: &Driver, class: &Arc<str>, counts: [usize; 2], oldest: [f64
 }
 
 /// Returns the labels of a gauge: `own` if given, and the namespace and the quorum primary if the
-/// node has them. These distinguish several `Locks` in a process, and the nodes of a quorum.
+/// node has them. These distinguish several `Locks` in a process, and the nodes of a quorum. The
+/// label is not `namespace`: Prometheus sets that label on Kubernetes, and renames the gauge's.
 fn labels(settings: &Settings, own: Option<Label>) -> Vec<Label> {
-    let namespace = settings.namespace.clone().map(|name| Label::new("namespace", name));
+    let namespace = settings.namespace.clone().map(|name| Label::new("lock_namespace", name));
     let primary = settings.primary.map(|place| Label::new("primary", place.to_string()));
     own.into_iter().chain(namespace).chain(primary).collect()
 }
