@@ -89,7 +89,7 @@ impl Layout for QueueLayout {
     fn rights(&self) -> Rights {
         Rights {
             keys: "~lock:{NAME}* for the lock's name, and ~lock:tokens (in a Redis Cluster \
-                ~lock:tokens:*)",
+                ~lock:tokens:*, on a quorum ~lockcore:quorum*)",
             channels: "the grants channels",
         }
     }
