@@ -85,6 +85,11 @@ impl Answers {
         }
     }
 
+    /// Returns true if the last response of the primary at index `at` was a failure.
+    pub(super) fn has_failed(&self, at: usize) -> bool {
+        matches!(self.last[at], Some(Answer::Failed(_)))
+    }
+
     /// Returns the number of primaries that have granted the lock or queued the request.
     pub(super) fn count_accepted(&self) -> usize {
         let is_accepted = |answer: &&Answer| matches!(answer, Answer::Accepted);

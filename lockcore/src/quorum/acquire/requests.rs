@@ -15,6 +15,11 @@ use crate::quorum::primary::Step;
 use crate::quorum::queues::{Event, Failure, Place, Queues, next};
 use crate::types::error::LockError;
 
+/// The text of the error of a request that does not wait, and had no time left for other primaries
+/// after a silent one.
+const ONE_SILENT: &str = "a primary did not respond in time, but enough others are reachable: \
+    repeat the request";
+
 pub(super) struct Requests {
     pub(super) context: AcquireContext,
     pub(super) limits: Limits,
@@ -101,7 +106,11 @@ impl Requests {
         let end = self.limits.end.filter(|_| is_try);
         loop {
             if self.limits.is_late() && (is_try || !self.is_queued()) {
-                return Err(self.out_of_time());
+                // The store is not away, so nobody may continue without the lock.
+                return Err(match is_try && self.may_enough_respond() {
+                    true => LockError::with_detail(LockErrorKind::Timeout, ONE_SILENT),
+                    false => self.out_of_time(),
+                });
             }
             if !self.is_queued() {
                 let Some(at) = order.next().filter(|_| primaries.are_reached()) else {
@@ -274,6 +283,19 @@ impl Requests {
     pub(super) fn have_enough_answered(&mut self) -> bool {
         self.answers.look(&self.queued);
         self.answers.count_accepted() >= self.primaries().wanted()
+    }
+
+    /// Returns true if enough primaries for a guard may still respond: they are reachable, and have
+    /// neither failed nor left this request without a response.
+    fn may_enough_respond(&mut self) -> bool {
+        self.answers.look(&self.queued);
+        let is_silent = |at: usize| {
+            self.answers.has_failed(at)
+                || self.queued[at].as_ref().is_some_and(|place| place.ahead().is_none())
+        };
+        let primaries = self.primaries();
+        let reached = (0..self.queued.len()).filter(|at| primaries.server(*at).is_some());
+        reached.filter(|at| !is_silent(*at)).count() >= primaries.wanted()
     }
 
     /// Returns the error of an acquisition that ended without a majority: the error of the last
