@@ -159,19 +159,25 @@ impl NodeGuard {
         Self(Some(hold))
     }
 
-    /// Renews the hold now, and returns a new fencing token above all tokens seen by this process.
-    /// For a read or permits, returns the token that the holders share.
-    pub(crate) async fn confirm(&self) -> Result<FencingToken, LockError> {
-        let lost = || LockError::new(LockErrorKind::Lost);
+    /// Renews the hold when the returned future is first polled, and returns a new fencing token
+    /// above all tokens seen by this process. For a read or permits, returns the token that the
+    /// holders share.
+    pub(crate) fn confirm(
+        &self,
+    ) -> impl Future<Output = Result<FencingToken, LockError>> + Send + use<> {
         let NodeHold { node, number, .. } = self.hold();
-        let request = node.with(|core| core.confirmation(*number)).ok_or_else(lost)?;
-        match TimedRequest::send(node, request).await? {
-            Answer::Renewed(reply) if reply.outcome == [Renewed::Held] => {
-                let token = reply.grants.first().map(|grant| grant.token);
-                token.ok_or_else(|| LockError::new(LockErrorKind::Protocol))
+        let (node, number) = (Arc::clone(node), *number);
+        async move {
+            let lost = || LockError::new(LockErrorKind::Lost);
+            let request = node.with(|core| core.confirmation(number)).ok_or_else(lost)?;
+            match TimedRequest::send(&node, request).await? {
+                Answer::Renewed(reply) if reply.outcome == [Renewed::Held] => {
+                    let token = reply.grants.first().map(|grant| grant.token);
+                    token.ok_or_else(|| LockError::new(LockErrorKind::Protocol))
+                }
+                Answer::Renewed(_) => Err(lost()),
+                _ => Err(LockError::new(LockErrorKind::Protocol)),
             }
-            Answer::Renewed(_) => Err(lost()),
-            _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
     }
 

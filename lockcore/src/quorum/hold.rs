@@ -27,13 +27,14 @@ use proto::node::{Note, Request};
 use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode, Renewal};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 
 use super::context::{AcquireContext, BEHIND, HOP};
 use super::primaries::Primaries;
 use super::primary::Step;
+use super::view::View;
 use crate::node::{Attempt, LocalOptions, Loss, later, until};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
@@ -63,7 +64,7 @@ struct SharedHold {
     context: AcquireContext,
     /// When the hold began.
     since: Instant,
-    /// When `max_hold` ends; `None` if the hold is unlimited.
+    /// When the fixed lease or `max_hold` ends; `None` if the hold is unlimited.
     last: Option<Instant>,
     state: Mutex<State>,
     /// Notified when a missing primary was acquired, or a guard has found the hold lost. The task
@@ -98,7 +99,11 @@ impl Hold {
         position: Option<u64>,
     ) -> Arc<Self> {
         let since = Instant::now();
-        let last = context.request.options.max_hold.map(|max_hold| later(since, max_hold));
+        let options = &context.request.options;
+        // A primary that is gained after a wait, or confirmed, keeps a fixed lease for longer.
+        let fixed = (options.renewal == Renewal::Fixed).then_some(options.lease);
+        let longest = options.max_hold.into_iter().chain(fixed).min();
+        let last = longest.map(|longest| later(since, longest));
         let lock = &context.request.lock;
         let span = context.primaries.observer.holding(lock, &context.of, token, &Span::none());
         let primaries = Arc::clone(&context.primaries);
@@ -294,8 +299,8 @@ impl SharedHold {
         steps.filter_map(|(primary, step)| step.as_ref().filter(|step| primary.has(step)))
     }
 
-    /// Returns true if a majority is certainly held and `max_hold` is not over. Counts only holds
-    /// for which `is_so` returns true.
+    /// Returns true if a majority is certainly held, and neither the fixed lease nor `max_hold` is
+    /// over. Counts only holds for which `is_so` returns true.
     fn is_held(&self, state: &State, is_so: impl Fn(&Step) -> bool) -> bool {
         let State::Held { held, .. } = state else { return false };
         let is_over = self.last.is_some_and(|last| Instant::now() >= last);
@@ -366,7 +371,10 @@ impl SharedHold {
     fn report_loss(&self) {
         let AcquireContext { primaries, request, of, .. } = &self.context;
         let why = match self.last {
-            Some(last) if Instant::now() >= last => "max_hold reached",
+            Some(last) if Instant::now() >= last => match request.options.max_hold {
+                Some(_) => "max_hold reached",
+                None => "the fixed lease expired",
+            },
             _ => "too few primaries hold the lock",
         };
         let (lock, held) = (request.lock.clone(), self.since.elapsed());
@@ -435,42 +443,65 @@ impl SharedHold {
         join_all((0..self.primaries().members.len()).map(|at| self.acquire_missing_at(at))).await;
     }
 
-    /// Acquires the primary at index `at` whenever it is missing. Checks this soon after the grant,
-    /// and then less and less often, down to once per renewal period.
+    /// Acquires the primary at index `at` whenever it is missing: as soon as the primary counts
+    /// again, and otherwise soon after the grant, and then less and less often, down to once per
+    /// renewal period.
     async fn acquire_missing_at(&self, at: usize) {
         let period = self.context.request.options.lease / 3;
+        let mut view = self.primaries().view.subscribe();
         let mut pause = HOP;
         loop {
             if self.drop_lost(at) {
-                // Not acquired at once: a force release reaches the primaries one after another,
-                // and would be undone at the first before it reaches the last.
+                // Not acquired at once, whatever the view: a force release reaches the primaries
+                // one after another, and would be undone at the first before it reaches the last.
                 pause = period;
-            } else if let Some(server) = self.missing(at) {
-                self.gain(at, server).await;
+                sleep(pause).await;
+                continue;
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(period);
+            let server = view.borrow_and_update().servers[at];
+            if let Some(server) = server {
+                self.acquire_at(at, server).await;
+            }
+            let counts_again =
+                |view: &View| view.servers[at].is_some() && view.servers[at] != server;
+            match timeout(pause, view.wait_for(counts_again)).await {
+                Ok(_) => pause = HOP,
+                Err(_) => pause = (pause * 2).min(period),
+            }
         }
     }
 
     /// Drops the hold at the primary at index `at` if it is lost there, and returns true if so.
     fn drop_lost(&self, at: usize) -> bool {
-        let primary = &self.primaries().members[at];
         let mut state = self.state();
         let State::Held { held, .. } = &mut *state else { return false };
-        let lost = held[at].take_if(|step| !primary.has(step));
+        let lost = held[at].take_if(|step| step.guard.is_lost());
         drop(state);
         // Dropped outside the mutex, because dropping a guard runs foreign code.
         lost.is_some()
     }
 
-    /// Returns the server number of the primary at index `at` if it is reachable and not held;
-    /// otherwise `None`.
-    fn missing(&self, at: usize) -> Option<u64> {
-        let server = self.primaries().view.borrow().servers[at]?;
-        match &*self.state() {
-            State::Held { held, .. } => held[at].is_none().then_some(server),
-            State::Ended(_) => None,
+    /// Acquires the primary at index `at`, which counts with the server number `server`, if it is
+    /// not held. A hold from before a restart is confirmed instead: the primary may have kept it,
+    /// and a release would give the lock to a waiter there.
+    async fn acquire_at(&self, at: usize, server: u64) {
+        let confirmation = match &*self.state() {
+            State::Held { held, .. } => match &held[at] {
+                Some(step) if step.server == server => return,
+                held => held.as_ref().map(|step| step.guard.confirm()),
+            },
+            State::Ended(_) => return,
+        };
+        match confirmation {
+            Some(confirmation) => {
+                if confirmation.await.is_ok() {
+                    self.change(at, |held| {
+                        held.iter_mut().for_each(|step| step.server = server);
+                        None
+                    });
+                }
+            }
+            None => self.gain(at, server).await,
         }
     }
 
@@ -494,16 +525,18 @@ impl SharedHold {
         let class = node.classes.get(BEHIND);
         let attempt = Attempt::new(node, Ok(request), class, LocalOptions::LABELLED);
         let Ok(Some(guard)) = attempt.await else { return };
-        self.add(at, Step::new(guard, server));
+        self.change(at, |held| held.replace(Step::new(guard, server)));
     }
 
-    fn add(&self, at: usize, step: Step) {
+    /// Changes the hold at the primary at index `at`, after a grant or a confirmation there, unless
+    /// the whole hold is lost. `change` returns the former hold if it replaces it.
+    fn change(&self, at: usize, change: impl FnOnce(&mut Option<Step>) -> Option<Step>) {
         let mut state = self.state();
         if !self.was_lost.load(Ordering::Acquire)
             && self.is_held(&state, |_| true)
             && let State::Held { held, .. } = &mut *state
         {
-            let before = held[at].replace(step);
+            let before = change(&mut held[at]);
             drop(state);
             drop(before);
             self.changed.notify_one();

@@ -5,7 +5,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::network::{MAX_LEASE, Network};
-use super::{evict, held_at, locked, ms, soon};
+use super::{evict, held_at, leak, locked, ms, soon};
 use crate::api::locks::Locks;
 use crate::store::memory::MemoryStore;
 use crate::types::hold_state::HoldState;
@@ -116,6 +116,48 @@ async fn a_primary_that_lost_the_hold_is_acquired_again_within_two_renewal_perio
     sleep(MAX_LEASE * 2 / 3 + ms(100)).await;
     assert_eq!(held_at(&network).await, [0, 1, 2]);
     guard.release().await.expect("held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn primaries_that_restart_with_their_data_one_after_another_cost_a_guard_nothing() {
+    let mut network = Network::new(3, 45);
+    let (one, other) = (network.start(), network.start());
+    let guard = locked(&network, one).await;
+    let waiting = tokio::spawn(network.locks(other).key("k").lease(MAX_LEASE).lock());
+    sleep(ms(50)).await;
+    for primary in 0..3 {
+        network.restart(primary, true);
+        // It is connected within a second, stable after another, and counts after the quarantine.
+        sleep(MAX_LEASE + ms(3_300)).await;
+        assert!(!guard.is_lost(), "primary {primary}");
+        assert!(held_at(&network).await.contains(&primary), "primary {primary}");
+    }
+    guard.release().await.expect("held");
+    drop(soon(waiting).await.expect("no panic").expect("granted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_ends_in_time_although_two_primaries_were_gained_later() {
+    let mut network = Network::new(3, 46);
+    let process = network.start();
+    leak(&network, 2).await;
+    let began = Instant::now();
+    let request = network.locks(process).key("k").fixed_lease(MAX_LEASE);
+    let guard = request.lock().await.expect("two primaries are free");
+    sleep(ms(1_000)).await;
+    evict(&network, 2).await;
+    sleep(ms(100)).await;
+    // A stranger takes the first primary, and holds it for a while.
+    evict(&network, 0).await;
+    leak(&network, 0).await;
+    sleep(ms(2_900)).await;
+    assert!(!guard.is_lost());
+    evict(&network, 0).await;
+    sleep(ms(100)).await;
+    assert_eq!(held_at(&network).await, [0, 1, 2], "both are gained");
+    assert!(guard.deadline() <= began + MAX_LEASE + ms(100));
+    soon(guard.lost()).await;
+    assert!(began.elapsed() <= MAX_LEASE + ms(100), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
