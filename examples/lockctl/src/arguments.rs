@@ -67,8 +67,8 @@ Exit status: 0; 64 if the URL is invalid, or a primary belongs to another quorum
 cannot be used: stderr then shows the address and the reason.";
 
 const INIT: &str = "\
-Without this command, a primary counts only after running for the longest lease, plus 1 % and 1 s, \
-because it may have lost holds.
+Without this command, a primary counts only after the longest lease, plus 1 % and 1 s, since a \
+process first used it, because it may have lost holds.
 
 Exit status: 0; 64 if the URL is invalid, or if a primary has been used or belongs to another \
 quorum: then nothing changes; 69 if a primary is unreachable, or refuses to serve.";

@@ -52,9 +52,9 @@ impl Quorum {
     }
 
     /// Sets the longest lease that a lock may have: 100 ms to 24 h, 60 s by default. A longer lease
-    /// is an [`InvalidOption`](crate::LockErrorKind::InvalidOption). A primary that has restarted
-    /// or was emptied may have lost leases. It counts towards a majority again once it has run for
-    /// this time plus, for clock drift, 1 % and 1 s.
+    /// is an [`InvalidOption`](crate::LockErrorKind::InvalidOption). A primary that has restarted,
+    /// was emptied or replaced may have lost leases. It counts towards a majority again this time
+    /// plus, for clock drift, 1 % and 1 s after a process has first used it since.
     pub fn max_lease(mut self, max_lease: Duration) -> Self {
         self.max_lease = max_lease;
         self
@@ -70,8 +70,9 @@ impl Quorum {
     }
 
     /// If `true`, assumes that a restart loses no acknowledged data, so that a restarted primary
-    /// counts towards a majority at once. Only for primaries with `appendfsync always`. Off by
-    /// default.
+    /// counts towards a majority at once. Only for primaries with `appendfsync always`, and only if
+    /// a lost primary is replaced by an empty server: no process can tell a restart from a server
+    /// with a copy of the data. Off by default.
     pub fn trust_restarts(mut self, trust: bool) -> Self {
         self.trusts_restarts = trust;
         self

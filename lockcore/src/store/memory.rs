@@ -96,14 +96,19 @@ impl MemoryStore {
     /// Simulates a restart. The store keeps all data if `keeps` is true, and otherwise none.
     #[cfg(test)]
     pub(crate) fn restart(&self, keeps: bool) {
-        let now_us = self.shared.clock.now_us();
-        let mut state = self.shared.state();
-        state.restarts += 1;
-        state.restarted_us = now_us;
-        drop(state);
+        self.shared.state().restarts += 1;
         if !keeps {
             self.flush();
         }
+    }
+
+    /// Simulates a replacement by a server that has run for long, with a copy of this store's
+    /// identity record and without its locks.
+    #[cfg(test)]
+    pub(crate) fn replace(&self) {
+        let mut state = self.shared.state();
+        state.restarts += 1;
+        state.empty();
     }
 
     /// Empties the store, like `FLUSHALL`.

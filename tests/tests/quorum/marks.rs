@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_tests::{Raw, RedisServer, eventually};
+use lock_tests::{Front, Raw, RedisServer, eventually};
 use lockcore::{LockErrorKind, Locks, Quorum};
 use tokio::time::Instant;
 
@@ -154,7 +154,7 @@ async fn a_process_with_an_old_list_marks_no_server_that_was_emptied() {
         [&three.0[0], &three.0[1], &old].map(|server| format!("{}/0", server.address())).join(",")
     );
     let mut redis = Raw::connect(&old.url()).await;
-    let text = format!("1700000000000000 - {agreed}");
+    let text = format!("1700000000000000 run 1700000000000000 {agreed}");
     let _: redis::Value = redis.ask(redis::cmd("SET").arg("lockcore:quorum").arg(text)).await;
     let count = counter("1700000000000000");
     let _: redis::Value =
@@ -291,6 +291,122 @@ async fn a_restart_that_keeps_the_mark_is_known_to_a_process_that_comes_later() 
         .expect("granted in the end");
     assert!(restarted.elapsed() >= MAX_LEASE, "after {:?}", restarted.elapsed());
     guard.release().await.expect("held");
+}
+
+/// A quorum whose second primary is behind a front, and a fourth server. The third primary is not
+/// there, so that both others are needed.
+struct Moving {
+    three: Three,
+    fourth: RedisServer,
+    front: Front,
+    quorum: Quorum,
+}
+
+impl Moving {
+    async fn start() -> Self {
+        let (mut three, fourth) = (Three::start(), RedisServer::start());
+        let front = Front::start(three.0[1].address()).await;
+        let urls = [three.0[0].url(), front.url(), three.0[2].url()];
+        let quorum = Quorum::new(urls).max_lease(MAX_LEASE);
+        Locks::builder().lease(MAX_LEASE).init_quorum(quorum.clone()).await.expect("new");
+        three.0[2].kill();
+        Self { three, fourth, front, quorum }
+    }
+
+    async fn locks(&self) -> Locks {
+        let connected = Locks::builder().lease(MAX_LEASE).connect(self.quorum.clone()).await;
+        connected.expect("two of three")
+    }
+
+    /// Lets the address of the second primary lead to another server.
+    fn lead_to(&self, server: &RedisServer) {
+        self.front.leads_to(server.address());
+        self.front.cut();
+    }
+}
+
+/// The time until a lock is granted.
+async fn time_until_granted(locks: &Locks) -> Duration {
+    let began = Instant::now();
+    let guard = locks.key("k").wait(SOON).store_wait(SOON).lock().await.expect("granted");
+    guard.release().await.expect("held");
+    began.elapsed()
+}
+
+#[tokio::test]
+async fn a_replacement_with_a_copy_of_the_record_counts_after_the_longest_lease() {
+    for is_started_later in [false, true] {
+        let moving = Moving::start().await;
+        let locks = moving.locks().await;
+        assert!(time_until_granted(&locks).await < MAX_LEASE);
+        // As if the record was written a minute ago.
+        let record = mark(&moving.three.0[1]).await.expect("marked");
+        let (written_us, rest) = record.split_once(' ').expect("the time stands first");
+        let (run, rest) = rest.split_once(' ').expect("then the run");
+        let (_, agreed) = rest.split_once(' ').expect("then the first contact");
+        let written_us = written_us.parse::<u64>().expect("µs") - 60_000_000;
+        let record = format!("{written_us} {run} {written_us} {agreed}");
+        let count = counter(&written_us.to_string());
+        let mut redis = Raw::connect(&moving.fourth.url()).await;
+        for (key, value) in [("lockcore:quorum", record), (&count, written_us.to_string())] {
+            let _: redis::Value = redis.ask(redis::cmd("SET").arg(key).arg(value)).await;
+        }
+        // Long enough for its uptime.
+        tokio::time::sleep(MAX_LEASE + Duration::from_secs(3)).await;
+        moving.lead_to(&moving.fourth);
+        let locks = if is_started_later { moving.locks().await } else { locks };
+        let elapsed = time_until_granted(&locks).await;
+        assert!(elapsed >= MAX_LEASE, "started later: {is_started_later}, after {elapsed:?}");
+    }
+}
+
+// A fail-back: the former server has run all the time, and knows nothing of the holds since.
+#[tokio::test]
+async fn a_server_that_gets_its_address_back_counts_after_the_longest_lease() {
+    let moving = Moving::start().await;
+    let locks = moving.locks().await;
+    assert!(time_until_granted(&locks).await < MAX_LEASE);
+    moving.lead_to(&moving.fourth);
+    assert!(time_until_granted(&locks).await >= MAX_LEASE);
+    moving.lead_to(&moving.three.0[1]);
+    let elapsed = time_until_granted(&locks).await;
+    assert!(elapsed >= MAX_LEASE, "after {elapsed:?}");
+}
+
+// From Redis 7 on, a server that loads such a file has an earlier replication history, like a
+// promoted replica.
+#[tokio::test]
+async fn a_restart_from_a_file_that_was_written_after_a_backup_is_a_restart_like_any() {
+    let directory = std::env::temp_dir().join(format!("lock-tests-{}-saved", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("the temporary directory can be written");
+    let saved = RedisServer::options().arg("dir", directory.to_str().expect("a path is text"));
+    let mut three = Three([RedisServer::start(), saved.start(), RedisServer::start()]);
+    Locks::builder().lease(MAX_LEASE).init_quorum(three.quorum()).await.expect("they are new");
+    drop(replica_of(&three.0[1]).await);
+    let mut redis = Raw::connect(&three.0[1].url()).await;
+    eventually("the backup is over", SOON, async || {
+        redis.info("replication").await.contains("connected_slaves:0")
+    })
+    .await;
+    let _: redis::Value = redis.ask(&redis::cmd("SAVE")).await;
+    three.0[1].restart();
+    three.0[2].kill();
+    let elapsed = time_until_granted(&three.locks().await).await;
+    assert!(elapsed >= MAX_LEASE, "after {elapsed:?}");
+    std::fs::remove_dir_all(&directory).expect("the directory is ours");
+}
+
+#[tokio::test]
+async fn a_user_without_the_keys_of_a_primary_is_told_their_rule() {
+    let three = Three::begun().await;
+    for at in [0, 1] {
+        let mut redis = Raw::connect(&three.0[at].url()).await;
+        let rules = ["ACL", "SETUSER", "default", "resetkeys", "~lock:*"];
+        let _: redis::Value = redis.ask(redis::cmd(rules[0]).arg(&rules[1..])).await;
+    }
+    let error = refused(three.quorum()).await;
+    assert_eq!(error.kind(), LockErrorKind::Denied);
+    assert!(error.to_string().contains("~lockcore:quorum*"), "{error}");
 }
 
 #[tokio::test]

@@ -248,7 +248,7 @@ mod on_redis {
 
         /// Initialises the primaries of a new quorum: records on each that it has granted nothing
         /// yet, so that the quorum can grant locks at once. Otherwise a quorum grants nothing for
-        /// the [`max_lease`](Quorum::max_lease) after the servers have started.
+        /// the [`max_lease`](Quorum::max_lease) after a process has first used the servers.
         ///
         /// Call it before the first process uses the primaries, and never for a replacement server.
         /// It fails if a process has already used a primary, or if one primary is new and another
@@ -322,5 +322,5 @@ mod on_redis {
     /// The text of the error of `init_quorum` if one primary is new and another has already granted
     /// a lock.
     const IN_USE: &str = "the quorum is in use: at least one server has granted locks already. A \
-        new server counts once it has run for the longest lease";
+        new server counts once the longest lease has passed since a process first used it";
 }

@@ -78,6 +78,25 @@ async fn a_primary_that_was_emptied_grants_nothing_while_it_may_have_forgotten_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_replacement_with_a_copy_of_the_record_grants_nothing_while_a_guard_counts_its_predecessor()
+ {
+    let (mut network, one, guard, other) = two_majorities().await;
+    sleep(2 * MAX_LEASE).await;
+    // The holder does not notice the replacement, and may count the primary until its deadline.
+    network.cut(one, 1, true);
+    network.replace(1);
+    let replaced = Instant::now();
+    let next = tokio::spawn(network.locks(other).key("k").lease(MAX_LEASE).lock());
+    while !guard.is_lost() {
+        assert!(!next.is_finished(), "granted while the first guard is valid");
+        sleep(ms(10)).await;
+    }
+    let next = soon(next).await.expect("no panic").expect("granted");
+    assert!(replaced.elapsed() >= MAX_LEASE, "after {:?}", replaced.elapsed());
+    next.release().await.expect("held");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_is_above_those_of_primaries_whose_clocks_are_ahead() {
     let mut network = Network::new(3, 6);
     network.primaries[0].set_clock_forward(ms(4_000));

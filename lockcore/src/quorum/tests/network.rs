@@ -116,6 +116,17 @@ impl Network {
     /// Restarts a primary, which keeps its data if `keeps` is true.
     pub(super) fn restart(&mut self, primary: usize, keeps: bool) {
         self.primaries[primary].restart(keeps);
+        self.reconnect(primary);
+    }
+
+    /// Replaces a primary under the same address by a server that has run for long, with an old
+    /// copy of the primary's identity record and without its locks.
+    pub(super) fn replace(&mut self, primary: usize) {
+        self.primaries[primary].replace();
+        self.reconnect(primary);
+    }
+
+    fn reconnect(&self, primary: usize) {
         for process in &self.processes {
             process.wires[primary].reconnect();
         }

@@ -150,7 +150,8 @@ impl Walk {
             40..85 => self.network.mend(process, primary),
             _ if faults != Faults::All => {}
             85..88 => self.network.restart(primary, true),
-            88..92 => self.network.restart(primary, false),
+            88..90 => self.network.restart(primary, false),
+            90..92 => self.network.replace(primary),
             92..96 => self.network.primaries[primary].flush(),
             _ => {
                 // The tasks of the process end without releasing anything.

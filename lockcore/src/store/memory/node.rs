@@ -155,7 +155,7 @@ impl Store for MemoryNode {
     fn standing(&self) -> StoreFuture<Standing> {
         let standing = self.step(|state, now_us| {
             self.looked_us.fetch_max(now_us, Ordering::AcqRel);
-            let since_us = state.emptied_us.max(state.restarted_us);
+            let since_us = state.kept_since_us(now_us);
             let age = if since_us == 0 { u64::MAX } else { now_us.saturating_sub(since_us) };
             self.detect_data_loss(state);
             self.epoch_us.store(state.emptied_us, Ordering::Release);

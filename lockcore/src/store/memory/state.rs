@@ -27,9 +27,10 @@ pub(super) struct MemoryState {
     counter: Option<u64>,
     /// When the store last lost all data, in µs since the epoch; 0 if never.
     pub(super) emptied_us: u64,
-    /// When the store was last restarted, in µs since the epoch; 0 if never.
-    pub(super) restarted_us: u64,
     pub(super) restarts: u64,
+    /// The value of `restarts` in a quorum primary's identity record, and the time of the first
+    /// contact in that run, in µs since the epoch; 0 if the store was new then.
+    recorded: (u64, u64),
     pub(super) nodes: HashMap<Box<str>, Arc<dyn Listener>>,
     pub(super) refusing: Option<LockErrorKind>,
     pub(super) outbox: VecDeque<Letter>,
@@ -81,6 +82,16 @@ impl MemoryState {
             self.put(&node, event);
         }
         Ok(answer)
+    }
+
+    /// Returns the time since which a quorum primary has kept its data, in µs since the epoch; 0 if
+    /// it never lost any. This contact may be the first since a restart.
+    pub(super) fn kept_since_us(&mut self, now_us: u64) -> u64 {
+        let (run, since_us) = &mut self.recorded;
+        if *run != self.restarts {
+            (*run, *since_us) = (self.restarts, now_us);
+        }
+        self.emptied_us.max(*since_us)
     }
 
     /// Removes all locks and the token counter.

@@ -1,14 +1,20 @@
-//! The identity record on a quorum primary, and the time since the primary last lost data.
+//! The identity record on a quorum primary, and the time since the primary may last have lost data.
 //!
 //! # Implementation notes
 //!
 //! - The first process that finds no record, or no counter of the record's epoch, writes both with
 //!   the server's current time. If either is missing later, the server has lost data in between.
+//! - The record names the server's run, and the first process that finds another run writes it,
+//!   with the server's current time. So the time is counted from the first contact in a run, and
+//!   not from the start of the run: a server that has run for long elsewhere, with a copy of the
+//!   record, knows none of the later holds. An uptime would not show this.
+//! - A server that gets its address back still has the record of its own run. So a process that has
+//!   found another run at the address meanwhile counts only the time since it found this run again.
 //! - If other primaries belong to another list of primaries, a process writes a missing record only
 //!   if a majority agrees with its own list. Otherwise a process with an old list would claim an
 //!   emptied server, and keep the other processes out.
-//! - A restart that keeps the record shows in the server's run id. A restart breaks connections,
-//!   and the client reads the run id on each new connection before commands can use it.
+//! - A restart breaks connections, and the client reads the run id on each new connection before
+//!   commands can use it.
 //! - The record contains the whole list of primaries, because the majorities of two different lists
 //!   need not share a primary.
 
@@ -21,6 +27,7 @@ use proto::wire::keys::PRIMARY_COUNTERS;
 use proto::wire::{Call as _, scripts};
 use proto::{LockErrorKind, StoreError, Topology};
 use redis::{FromRedisValue, Value};
+use tokio::time::Instant;
 
 use super::call::Scripted;
 use super::preflight::Info;
@@ -33,7 +40,7 @@ const KEY: &str = "lockcore:quorum";
 /// Error text for a primary that has no identity record, and on which this process writes none.
 const UNMARKED: &str = "the server has no quorum identity, and none is written: other primaries \
     belong to another quorum, and no majority belongs to the quorum of this process";
-/// Value of `master_replid2` in INFO on a server that was never a replica.
+/// Value of `master_replid2` in INFO on a server without an earlier replication history.
 const NO_ID: &str = "0000000000000000000000000000000000000000";
 
 /// The identity record that this process expects on a quorum primary. It shows to which list of
@@ -51,6 +58,9 @@ pub(crate) struct Mark {
     /// True if the user guarantees that a restarted server still has everything it has
     /// acknowledged.
     trusts_restarts: bool,
+    /// The server's run, as this process last found it, and since when, if it found another run
+    /// before; `None` until it has found a run.
+    found_run: Arc<Mutex<Option<(String, Option<Instant>)>>>,
 }
 
 /// What this process last found on each primary of the list; `None` for a primary whose record was
@@ -93,22 +103,35 @@ impl Marks {
 /// An identity record read from a primary, in its parts.
 #[derive(Debug, PartialEq, Eq)]
 struct Found<'a> {
-    /// The server's time when the record was written, in µs since the epoch. The server has kept
-    /// its data since then; this time identifies the epoch.
+    /// The server's time when the record was written, in µs since the epoch. The server was not
+    /// emptied since then; this time identifies the epoch.
     written_us: u64,
-    /// The id of the server's run, if the server had granted nothing when the record was written;
-    /// otherwise `-`.
-    fresh: &'a str,
+    /// The server's run, as in [`Mark::run`].
+    run: &'a str,
+    /// The server's time at the first contact in this run, in µs since the epoch; 0 if the server
+    /// had granted nothing when the record was written, in this run.
+    since_us: u64,
     /// The part of the record on which all processes must agree.
     agreed: &'a str,
 }
 
 impl<'a> Found<'a> {
     fn read(text: &'a str) -> Option<Self> {
-        let (written_us, rest) = text.split_once(' ')?;
-        let (fresh, agreed) = rest.split_once(' ')?;
-        Some(Self { written_us: written_us.parse().ok()?, fresh, agreed })
+        let mut parts = text.splitn(4, ' ');
+        let (written_us, run) = (parts.next()?.parse().ok()?, parts.next()?);
+        let (since_us, agreed) = (parts.next()?.parse().ok()?, parts.next()?);
+        Some(Self { written_us, run, since_us, agreed })
     }
+}
+
+/// What to write in place of a missing identity record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IfMissing {
+    WriteNothing,
+    /// A record of a server that may have granted locks before.
+    WriteUsed,
+    /// A record of a server that has granted nothing.
+    WriteNew,
 }
 
 /// How a server has been used as a quorum primary so far, according to its identity record.
@@ -122,12 +145,6 @@ pub(crate) enum Used {
     Granted,
 }
 
-/// The fields of a server's INFO that show how long the server has kept its data.
-struct Server {
-    run: String,
-    uptime: Duration,
-}
-
 impl Mark {
     /// Creates the record expected on the primary at index `at` of the list.
     pub(crate) fn new(
@@ -139,13 +156,13 @@ impl Mark {
     ) -> Self {
         let key = namespace.map_or_else(|| KEY.to_owned(), |of| format!("{KEY}:{of}"));
         let agreed = format!("{at} {} {list}", max_lease.as_millis());
-        Self { key, at, all, agreed, trusts_restarts }
+        Self { key, at, all, agreed, trusts_restarts, found_run: Arc::default() }
     }
 
     /// Reads the record without writing a missing record. Fails if the record belongs to another
     /// list.
     pub(crate) async fn check_identity(&self, link: &CommandLink) -> Result<(), StoreError> {
-        match self.read_or_write(link, "").await? {
+        match self.read_or_write(link, "", IfMissing::WriteNothing).await? {
             Some(text) => self.found(&text).map(drop),
             None => {
                 self.all.note(self.at, Sight::Missing);
@@ -154,23 +171,26 @@ impl Mark {
         }
     }
 
-    /// Returns the time since the server last lost data. Writes the record if it is missing, and
-    /// records the current time of the server, so that new tokens are above it. Fails if the record
-    /// belongs to another list, or is missing and must not be written.
+    /// Returns the time since the server may last have lost data. Writes the record if it is missing
+    /// or has another run, and records the current time of the server, so that new tokens are above
+    /// it. Fails if the record belongs to another list, or is missing and must not be written.
     pub(crate) async fn standing(
         &self,
         link: &CommandLink,
         server_time: &ServerTime,
     ) -> Result<Standing, StoreError> {
         let generation = link.generation();
-        let Server { run, uptime } = Self::server(link).await?;
+        let run = Self::run(link).await?;
         let now_us = time(link).await?;
-        let fresh = if self.all.agree() { "-" } else { "" };
-        let Some(text) = self.read_or_write(link, fresh).await? else {
+        let if_missing = match self.all.agree() {
+            true => IfMissing::WriteUsed,
+            false => IfMissing::WriteNothing,
+        };
+        let Some(text) = self.read_or_write(link, &run, if_missing).await? else {
             self.all.note(self.at, Sight::Missing);
             return Err(StoreError::refused(LockErrorKind::InvalidOption, UNMARKED));
         };
-        let Found { written_us, fresh, .. } = self.found(&text)?;
+        let Found { written_us, since_us, .. } = self.found(&text)?;
         // The old epoch ends before the new epoch is published, because a grant in the new epoch
         // must not count for the old epoch.
         let known_us = server_time.epoch_us();
@@ -186,25 +206,40 @@ impl Mark {
         server_time.begin_epoch(written_us);
         server_time.note_first(now_us, server);
         server_time.log();
-        let kept = Duration::from_micros(now_us.saturating_sub(written_us));
-        let age = match fresh == run {
-            true => Duration::MAX,
-            false if self.trusts_restarts => kept,
-            false => kept.min(uptime),
+        let since = |then_us| Duration::from_micros(now_us.saturating_sub(then_us));
+        let age = match since_us {
+            0 => Duration::MAX,
+            _ if self.trusts_restarts => since(written_us),
+            _ => since(written_us.max(since_us)),
         };
+        let found_for = self.found_for(run);
+        let age = if self.trusts_restarts { age } else { age.min(found_for) };
         Ok(Standing { server, age })
+    }
+
+    /// Records the server's run, and returns for how long this process has found it; without a
+    /// limit if this process has found no other run before.
+    fn found_for(&self, run: String) -> Duration {
+        let mut found = self.found_run.lock().unwrap_or_else(PoisonError::into_inner);
+        if !found.as_ref().is_some_and(|(known, _)| is_same_run(known, &run)) {
+            let since = found.is_some().then(Instant::now);
+            *found = Some((run, since));
+        }
+        let since = found.as_ref().and_then(|(_, since)| *since);
+        since.map_or(Duration::MAX, |since| since.elapsed())
     }
 
     /// Returns how the server has been used so far. Fails if the server has a record but was not
     /// recorded as new in its present run: it may have granted locks before.
     pub(crate) async fn used(&self, link: &CommandLink) -> Result<Used, StoreError> {
         let get = |key: &str| link.run(redis::cmd("GET").arg(key).to_owned());
-        let Server { run, .. } = Self::server(link).await?;
+        let run = Self::run(link).await?;
         let mark: Option<String> = text(get(&self.key).await?)?;
         let Some(mark) = mark else { return Ok(Used::Not) };
         let found = self.found(&mark)?;
-        if found.fresh != run {
-            let detail = "the server is not new: it counts once it has run for the longest lease";
+        if found.since_us != 0 || !is_same_run(found.run, &run) {
+            let detail = "the server is not new: it counts once the longest lease has passed since \
+                a process first used it";
             return Err(StoreError::refused(LockErrorKind::InvalidOption, detail));
         }
         // Each grant raises the counter, which begins at the time of the record.
@@ -215,21 +250,27 @@ impl Mark {
 
     /// Writes the record on a server that has granted nothing. Does nothing if there is a record.
     pub(crate) async fn begin(&self, link: &CommandLink) -> Result<(), StoreError> {
-        let Server { run, .. } = Self::server(link).await?;
-        let text = self.read_or_write(link, &run).await?;
+        let run = Self::run(link).await?;
+        let text = self.read_or_write(link, &run, IfMissing::WriteNew).await?;
         self.found(&text.unwrap_or_default()).map(drop)
     }
 
-    /// Reads the record. If the server has none, or has lost data, writes a new record and returns
-    /// it. `fresh` is the server's run id for a server that has granted nothing, and `-` for any
-    /// other. With an empty `fresh`, nothing is written, and a missing record is `None`.
+    /// Reads the record. If the record has another run than `run`, the server's run, writes that
+    /// run; with an empty `run`, this is left out. If the server has no record, or has lost data,
+    /// writes a new record as `if_missing` says, or returns `None`.
     async fn read_or_write(
         &self,
         link: &CommandLink,
-        fresh: &str,
+        run: &str,
+        if_missing: IfMissing,
     ) -> Result<Option<String>, StoreError> {
+        let if_missing = match if_missing {
+            IfMissing::WriteNothing => "",
+            IfMissing::WriteUsed => "used",
+            IfMissing::WriteNew => "new",
+        };
         let mut call = Scripted::begin(&scripts::of_queue(Topology::Quorum).mark, 1);
-        call.text(&self.key).text(fresh).text(&self.agreed).text(PRIMARY_COUNTERS);
+        call.text(&self.key).text(run).text(if_missing).text(&self.agreed).text(PRIMARY_COUNTERS);
         let answer = link.run_script(call, QUEUE).await;
         if answer.as_ref().is_err_and(|error| error.kind == LockErrorKind::WrongType) {
             self.all.note(self.at, Sight::Theirs);
@@ -255,29 +296,32 @@ impl Mark {
         )))
     }
 
-    /// Returns the server's run id and uptime. Fails if the server is a replica or has replicas,
-    /// because a replica could replace the server unnoticed.
-    async fn server(link: &CommandLink) -> Result<Server, StoreError> {
+    /// Returns the server's run: the run id, and if the server has an earlier replication history,
+    /// a colon and the id of that history, which changes with each promotion in this run. Fails if
+    /// the server is a replica, or has replicas, one of which may be promoted while this server
+    /// still grants locks.
+    async fn run(link: &CommandLink) -> Result<String, StoreError> {
         let info = Info::read(&link.run(redis::cmd("INFO")).await?);
-        let replid2 = info.of("master_replid2");
+        let (run, earlier) = (info.of("run_id"), info.of("master_replid2"));
         let why = match info.of("role") {
             "master" if info.of("connected_slaves") != "0" => {
                 "the server has replicas, which may be promoted"
             }
-            "master" if !replid2.is_empty() && replid2 != NO_ID => {
-                "the server is a promoted replica: restart it"
-            }
-            "master" => {
-                // INFO has whole seconds, of a clock that is read now and then.
-                let uptime = info.of("uptime_in_seconds").parse::<u64>().unwrap_or_default();
-                let uptime = Duration::from_secs(uptime.saturating_sub(1));
-                return Ok(Server { run: info.of("run_id").to_owned(), uptime });
-            }
+            "master" if run.is_empty() => "INFO has no run id, which shows a restart",
+            "master" if earlier.is_empty() || earlier == NO_ID => return Ok(run.to_owned()),
+            "master" => return Ok(format!("{run}:{earlier}")),
             _ => "the server is a replica",
         };
         let detail = format!("{why}: quorum primaries must be standalone servers");
         Err(StoreError::refused(LockErrorKind::Unsupported, detail))
     }
+}
+
+/// Returns true if a server that was in the run `known` is still in this run, `run`. The earlier
+/// replication history may end meanwhile, but begins only with a promotion: then the server was a
+/// replica, and may have lost data.
+fn is_same_run(known: &str, run: &str) -> bool {
+    known.starts_with(run)
 }
 
 async fn time(link: &CommandLink) -> Result<u64, StoreError> {
@@ -293,4 +337,29 @@ fn text<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
 
 fn refused(detail: &str) -> StoreError {
     StoreError::refused(LockErrorKind::Protocol, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_goes_on_when_its_earlier_history_is_over_and_ends_with_a_promotion() {
+        let [plain, loaded, promoted] = ["a1", "a1:b2", "a1:c3"];
+        assert!(is_same_run(plain, plain) && is_same_run(loaded, loaded));
+        assert!(is_same_run(loaded, plain), "repl-backlog-ttl is over");
+        for (known, run) in [(plain, promoted), (loaded, promoted), (plain, "d4")] {
+            assert!(!is_same_run(known, run), "{known}, then {run}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_form_is_not_read() {
+        let found = Found::read("7 a1:b2 0 1 5000 a,b,c").expect("valid");
+        assert_eq!((found.written_us, found.run, found.since_us), (7, "a1:b2", 0));
+        assert_eq!(found.agreed, "1 5000 a,b,c");
+        for text in ["", "theirs", "7 a1 0", "x a1 0 1", "7 a1 x 1"] {
+            assert_eq!(Found::read(text), None, "{text}");
+        }
+    }
 }
