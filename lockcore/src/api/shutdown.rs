@@ -21,7 +21,8 @@ pub struct Shutdown {
     /// guards are lost.
     pub holds: usize,
     /// The number of held locks and queue entries whose release the server has not confirmed: the
-    /// locks expire with their leases, the queue entries after 15 s.
+    /// locks expire with their leases, the queue entries after 15 s. On a quorum, a majority of the
+    /// primaries has not confirmed it.
     pub unreleased: usize,
 }
 

@@ -1,6 +1,7 @@
 //! `Primaries`: the primaries of a quorum as one process sees them.
 
 use std::fmt::{self, Write as _};
+use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +12,15 @@ use proto::node::Request;
 use proto::{Command, ConfigError, LockErrorKind, LockName, Mode, WhenBusy};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
-use super::primary::{NewPrimary, Primary};
+use super::context::HOP;
+use super::primary::{NewPrimary, Primary, counts_after};
 use super::view::{Leads, MOST_LEADS, View};
 use crate::api::shutdown::Shutdown;
-use crate::node::{Node, Observer, RefusalPace, WaitLimit};
+use crate::node::{Node, Observer, RefusalPace, Settings, WaitLimit};
 use crate::operate::inspection::LockInspection;
-use crate::operate::status::{Connection, ServerStatus, Status};
+use crate::operate::status::{Connection, Status};
 use crate::store::Links;
 use crate::types::error::LockError;
 
@@ -302,9 +305,29 @@ impl Primaries {
         let waiters = Arc::strong_count(&self.waiting) - 1;
         let holding = Arc::strong_count(&self.holding) - 1;
         self.view.send_modify(|view| view.is_closed = true);
-        let each = join_all(self.nodes().map(|node| node.shut_down(timeout))).await;
-        let holds = each.iter().map(|one| one.holds).max().unwrap_or(0).min(holding);
-        let unreleased = each.iter().map(|one| one.unreleased).sum();
+        let mut open: FuturesUnordered<_> =
+            self.nodes().map(|node| node.shut_down(timeout)).collect();
+        // The locks that a majority has released are free for others, so the other primaries only
+        // have the time after which an acquisition passes them by.
+        let others = self.members.len() - self.majority();
+        let (mut over, mut end) = (Vec::new(), None);
+        loop {
+            if open.len() <= others {
+                end.get_or_insert_with(|| Instant::now() + HOP);
+            }
+            let next = match end {
+                Some(end) => timeout_at(end, open.next()).await.unwrap_or(None),
+                None => open.next().await,
+            };
+            let Some(one) = next else { break };
+            over.push(one);
+        }
+        let holds = over.iter().map(|one| one.holds).max().unwrap_or(0).min(holding);
+        // A lock is kept from others only where more primaries than these have not released it.
+        let mut unreleased: Vec<usize> = over.iter().map(|one| one.unreleased).collect();
+        unreleased.extend(repeat_n(usize::MAX, open.len()));
+        unreleased.sort_unstable_by(|a, b| b.cmp(a));
+        let unreleased = unreleased.get(others).copied().unwrap_or(0);
         Shutdown { waiters, holds, unreleased }
     }
 }

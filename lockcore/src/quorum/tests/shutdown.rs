@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use proto::LockErrorKind;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::network::{MAX_LEASE, Network};
 use super::{held_at, leak, locked, ms, soon};
@@ -30,6 +30,35 @@ async fn a_shutdown_ends_acquisitions_and_holds_and_leaves_nothing() {
     assert_eq!(error.kind(), LockErrorKind::Closed);
     assert!(guard.is_lost());
     assert!(held_at(&network).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_a_majority_and_counts_what_too_few_have_released() {
+    for is_noticed in [true, false] {
+        // Of three primaries, one is away.
+        let mut network = Network::new(3, 47);
+        let process = network.start();
+        let guard = locked(&network, process).await;
+        sleep(ms(50)).await;
+        assert_eq!(held_at(&network).await, [0, 1, 2]);
+        network.cut(process, 2, is_noticed);
+        drop(guard);
+        let began = Instant::now();
+        let shutdown = network.locks(process).shutdown(ms(20_000)).await;
+        assert_eq!(shutdown.unreleased, 0, "noticed: {is_noticed}");
+        assert!(began.elapsed() < ms(1_000), "noticed: {is_noticed}, {:?}", began.elapsed());
+        assert_eq!(held_at(&network).await, [2], "a majority is free");
+        // Two are away: the lock is counted once.
+        let mut network = Network::new(3, 48);
+        let process = network.start();
+        let guard = locked(&network, process).await;
+        sleep(ms(50)).await;
+        network.cut(process, 1, is_noticed);
+        network.cut(process, 2, is_noticed);
+        drop(guard);
+        let shutdown = network.locks(process).shutdown(ms(100)).await;
+        assert_eq!(shutdown.unreleased, 1, "noticed: {is_noticed}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
