@@ -35,9 +35,7 @@ pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;
 pub(crate) use loss::Loss;
 use observe::cause_of;
-#[cfg(feature = "metrics")]
-pub(crate) use observe::gauges::set_away;
-pub(crate) use observe::{Observer, begin_class};
+pub(crate) use observe::{Observer, begin_class, show_primary};
 pub(crate) use refusal_pace::RefusalPace;
 pub(crate) use release::NodeRelease;
 pub(crate) use settings::Settings;

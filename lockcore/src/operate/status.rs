@@ -31,8 +31,8 @@ pub struct Status {
     /// this `Locks` was built; on a quorum, over all primaries.
     pub positions_lost: u64,
     /// The servers that keep the locks, with their connections: the primary; on a Redis Cluster,
-    /// all primaries that this `Locks` has connected to; on a quorum, all primaries. Empty for an
-    /// in-memory store.
+    /// all primaries that this `Locks` has connected to; on a quorum, all primaries, where both
+    /// connections of a primary that does not count are shown as down. Empty for an in-memory store.
     pub servers: Vec<ServerStatus>,
 }
 

@@ -73,17 +73,21 @@ pub(crate) struct Primaries {
 }
 
 impl Primaries {
+    /// Creates the primaries of this list. `settings` are the settings of any of their nodes.
     pub(crate) fn new(
         list: Vec<NewPrimary>,
         terms: Terms,
         observer: Observer,
+        settings: &Settings,
         runtime: &Handle,
     ) -> Arc<Self> {
         let view = View::new(list.len(), list.len() / 2 + 1 + terms.spare);
         let view = Arc::new(watch::Sender::new(view));
         let quarantine = terms.quarantine();
-        let start =
-            |(at, primary)| Primary::watch(at, primary, quarantine, Arc::clone(&view), runtime);
+        let start = |(at, primary): (usize, NewPrimary)| {
+            let settings = Settings { primary: Some(at + 1), ..settings.clone() };
+            Primary::watch(at, primary, settings, quarantine, Arc::clone(&view), runtime)
+        };
         let members = (0..).zip(list).map(start).collect();
         let runtime = runtime.clone();
         let refusals = RefusalPace::default();
@@ -216,12 +220,11 @@ impl Primaries {
         let connected = self.nodes().filter(|node| Links::of(&*node.store).is_up()).count();
         let connected = connected.saturating_sub(refusing);
         if let Some(young @ 1..) = connected.checked_sub(reached) {
-            let quarantine = self.terms.quarantine();
             let _ = write!(
                 detail,
-                ". {young} more are connected but do not count yet: a started or emptied primary \
-                 counts after {quarantine:?}. If all primaries start for the first time, `lockctl \
-                 quorum init` avoids this wait"
+                ". {young} more are connected but do not count yet: {}. If all primaries start for \
+                 the first time, `lockctl quorum init` avoids this wait",
+                counts_after(self.terms.quarantine())
             );
         }
         LockError::with_detail(LockErrorKind::Unavailable, detail)
@@ -279,23 +282,17 @@ impl Primaries {
             true => Connection::Up,
             false => Connection::Down { reason: self.unreached().to_string() },
         };
-        let each: Vec<Result<Status, ServerStatus>> = (self.members.iter())
-            .map(|one| one.node().map(|node| node.status()).ok_or_else(|| one.away()))
-            .collect();
-        let of_nodes = || each.iter().flatten();
-        let servers = |one: Result<Status, ServerStatus>| match one {
-            Ok(status) => status.servers,
-            // Never connected, so it has no node.
-            Err(away) => vec![away],
-        };
+        let of_nodes: Vec<Status> = self.nodes().map(|node| node.status()).collect();
+        let servers = self.view.borrow().servers.clone();
+        let each = self.members.iter().zip(servers);
         Status {
             commands: link.clone(),
             subscription: link,
             waiting: Arc::strong_count(&self.waiting) - 1,
             holding: Arc::strong_count(&self.holding) - 1,
-            releasing: of_nodes().map(|status| status.releasing).sum(),
-            positions_lost: of_nodes().map(|status| status.positions_lost).sum(),
-            servers: each.into_iter().flat_map(servers).collect(),
+            releasing: of_nodes.iter().map(|status| status.releasing).sum(),
+            positions_lost: of_nodes.iter().map(|status| status.positions_lost).sum(),
+            servers: each.flat_map(|(one, server)| one.status(server.is_some())).collect(),
         }
     }
 
@@ -366,8 +363,8 @@ impl Terms {
         Ok(())
     }
 
-    /// Returns how long a restarted or emptied primary must run before it counts towards a
-    /// majority: until every lease it may have lost is over, with a margin for clock drift.
+    /// Returns how long after the first contact a restarted, emptied or replaced primary counts
+    /// towards a majority: once every lease it may have lost is over, with a margin for clock drift.
     fn quarantine(&self) -> Duration {
         self.max_lease + self.max_lease / 100 + Duration::from_secs(1)
     }

@@ -2,10 +2,11 @@
 //!
 //! # Implementation notes
 //!
-//! - A primary that has restarted or was emptied may have lost holds whose guards are valid. Until
-//!   the leases of such holds are over, the primary does not count, and is treated as unreachable.
-//!   A restart is noticed before a command is sent to the server. An emptied primary refuses each
-//!   acquire from a process that has not noticed, because the token counter is gone.
+//! - A primary that has restarted, was emptied or is another server under the same address may have
+//!   lost holds whose guards are valid, or never had them. Until the leases of such holds are over,
+//!   the primary does not count, and is treated as unreachable. Another run of the server is noticed
+//!   before a command is sent to the server. An emptied primary refuses each acquire from a process
+//!   that has not noticed, because the token counter is gone.
 //! - Each check of how long a primary has kept its data records the server's time, and later tokens
 //!   are above that time. The last check comes after those leases are over. So later tokens are
 //!   above all tokens the server may have lost, if the clocks of the primaries differ by less than
@@ -24,7 +25,7 @@ use tracing::warn;
 
 use super::view::View;
 use crate::foreign;
-use crate::node::{Node, NodeGuard, until};
+use crate::node::{Node, NodeGuard, Settings, show_primary, until};
 use crate::operate::status::{Connection, ServerStatus};
 use crate::store::{Links, Standing};
 use crate::types::error::LockError;
@@ -36,9 +37,9 @@ const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// The minimum time between two warnings about the same primary.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// The node of a connected primary, and how long the server has kept its data; `None` if the server
-/// did not report this.
-pub(crate) type Connected = (Arc<Node>, Option<Standing>);
+/// The node of a connected primary, and how long the server has kept its data, or why this is
+/// unknown.
+pub(crate) type Connected = (Arc<Node>, Result<Standing, LockError>);
 
 /// A function that connects to a primary; called again after each failure.
 pub(crate) type Connect =
@@ -69,6 +70,8 @@ struct SharedPrimary {
     since: Instant,
     /// The primary's node; unset until the first connection.
     node: OnceLock<Arc<Node>>,
+    /// The settings of that node.
+    settings: Settings,
     /// How long the primary must have kept its data before it counts towards a majority.
     quarantine: Duration,
     /// The view of all primaries. It contains this primary's server number while the primary counts
@@ -108,21 +111,25 @@ impl Step {
 
 impl Primary {
     /// Starts to watch the primary at index `at`: a task on `runtime` connects to it, and sets the
-    /// server number in `view` while it is reachable and counts.
+    /// server number in `view` while it is reachable and counts. `settings` are the settings of its
+    /// node.
     pub(crate) fn watch(
         at: usize,
         NewPrimary { address, connected, connect }: NewPrimary,
+        settings: Settings,
         quarantine: Duration,
         view: Arc<watch::Sender<View>>,
         runtime: &Handle,
     ) -> Self {
         let refusal = Refusal { error: connected.as_ref().err().cloned(), warned: None };
         let (node, refusal, since) = (OnceLock::new(), Mutex::new(refusal), Instant::now());
-        let shared = SharedPrimary { at, address, since, node, quarantine, view, refusal };
+        let shared =
+            SharedPrimary { at, address, since, node, settings, quarantine, view, refusal };
         let shared = Arc::new(shared);
         // In a process that has just started, a connected primary is reachable at once, without
         // `STABLE_AFTER`.
         let server = connected.ok().and_then(|connected| shared.begin(connected));
+        shared.publish(server);
         // Created here, and not in the first poll: the runtime may drop the task before polling it.
         let end = RuntimeEnd(Arc::clone(&shared));
         let watching = runtime.spawn(async move { end.0.run(connect, server).await });
@@ -134,8 +141,27 @@ impl Primary {
         self.shared.node.get()
     }
 
+    /// Returns the status of the server, with an address; nothing for an in-memory store. If the
+    /// primary does not count, both connections are shown as down.
+    pub(crate) fn status(&self, counts: bool) -> Vec<ServerStatus> {
+        let Some(node) = self.node() else { return vec![self.away()] };
+        let mut servers = node.store.server_status();
+        for server in servers.iter_mut().filter(|server| server.is_connected() && !counts) {
+            let refusal = self.refusal().map(|error| error.to_string());
+            let reason = refusal.unwrap_or_else(|| {
+                format!(
+                    "connected, but does not count yet: {}",
+                    counts_after(self.shared.quarantine)
+                )
+            });
+            server.commands = Connection::Down { reason: reason.clone() };
+            server.subscription = Connection::Down { reason };
+        }
+        servers
+    }
+
     /// Returns the status of the server before the first connection.
-    pub(crate) fn away(&self) -> ServerStatus {
+    fn away(&self) -> ServerStatus {
         let SharedPrimary { address, since, .. } = &*self.shared;
         let error = self.shared.refusal().error.clone();
         let reason = error.map_or_else(|| "not connected yet".to_owned(), |it| it.to_string());
@@ -169,11 +195,32 @@ impl Primary {
     }
 }
 
+/// Returns the text for people about the time after which a primary counts.
+pub(super) fn counts_after(quarantine: Duration) -> String {
+    format!("a started, emptied or replaced primary counts {quarantine:?} after the first contact")
+}
+
 impl SharedPrimary {
-    async fn run(&self, connect: Connect, mut server: Option<u64>) {
-        let Some(node) = self.connected(connect).await else { return };
+    /// Watches the primary until a shutdown, which closes only the nodes that exist. `server` is the
+    /// server number if the primary counts.
+    async fn run(&self, connect: Connect, server: Option<u64>) {
+        let mut view = self.view.subscribe();
+        tokio::select! {
+            biased;
+            _ = view.wait_for(|view| view.is_closed) => {}
+            () = self.watch(connect, server) => {}
+        }
+        self.end_gauges();
+        let Some(node) = self.node.get() else { return };
+        Links::of(&*node.store).until(false).await;
+        self.view.send_modify(|view| view.set(self.at, None));
+    }
+
+    async fn watch(&self, connect: Connect, mut server: Option<u64>) {
+        self.connect(connect).await;
+        let Some(node) = self.node.get() else { return };
         let mut links = Links::of(&*node.store);
-        let mut watched = None;
+        let mut watched = server.map(|server| (server, Instant::now()));
         loop {
             if let Some(server) = server.take() {
                 self.until_over(node, server, &mut links).await;
@@ -191,18 +238,28 @@ impl SharedPrimary {
         }
     }
 
-    /// Stores the node of the first connection. If the server has kept its data for long enough to
-    /// count, sets the server number in the view and returns it. Otherwise returns `None`.
+    /// Stores the node of the first connection. Returns the server number if the server has kept
+    /// its data for long enough to count.
     fn begin(&self, (node, standing): Connected) -> Option<u64> {
         let _ = self.node.set(node);
-        let counts = standing.filter(|standing| standing.age >= self.quarantine);
-        let server = counts.map(|standing| standing.server);
-        self.publish(server);
-        server
+        match standing {
+            Ok(Standing { server, age }) => (age >= self.quarantine).then_some(server),
+            Err(error) => {
+                self.refused(error);
+                None
+            }
+        }
     }
 
+    /// Sets the server number in the view, or `None` if the primary is unreachable or does not
+    /// count, and the gauges.
     fn publish(&self, server: Option<u64>) {
         self.view.send_modify(|view| view.set(self.at, server));
+        show_primary(&self.settings, server.is_some().into(), self.node.get().is_none());
+    }
+
+    fn end_gauges(&self) {
+        show_primary(&self.settings, f64::NAN, self.node.get().is_none());
     }
 
     fn refusal(&self) -> MutexGuard<'_, Refusal> {
@@ -222,18 +279,7 @@ impl SharedPrimary {
         }
     }
 
-    /// Connects to the primary, unless it is connected, and returns the node. Returns `None` once
-    /// the view is closed: a shutdown closes only the nodes that exist.
-    async fn connected(&self, connect: Connect) -> Option<&Arc<Node>> {
-        let mut view = self.view.subscribe();
-        tokio::select! {
-            biased;
-            _ = view.wait_for(|view| view.is_closed) => {}
-            () = self.connect(connect) => {}
-        }
-        self.node.get()
-    }
-
+    /// Connects to the primary, unless it is connected.
     async fn connect(&self, connect: Connect) {
         while self.node.get().is_none() {
             match connect().await {
@@ -321,13 +367,14 @@ impl SharedPrimary {
     }
 }
 
-/// Marks the view as closed when dropped. The task of the primary owns this, so when the runtime
-/// ends and drops the task, acquisitions fail instead of waiting.
+/// Marks the view as closed when dropped, and ends the gauges. The task of the primary owns this, so
+/// when the runtime ends and drops the task, acquisitions fail instead of waiting.
 struct RuntimeEnd(Arc<SharedPrimary>);
 
 impl Drop for RuntimeEnd {
     fn drop(&mut self) {
         self.0.view.send_modify(|view| view.is_closed = true);
+        self.0.end_gauges();
     }
 }
 

@@ -556,6 +556,72 @@ fn no_label_is_one_that_prometheus_sets_by_itself_on_kubernetes() {
     }
 }
 
+/// The gauge of a connection to the first primary of a quorum; `quorum` if it counts.
+fn of_first(recorded: &PrometheusHandle, connection: &str) -> Option<f64> {
+    let labels = format!("connection=\"{connection}\",primary=\"1\"");
+    value(&recorded.render(), &format!("lockcore_connected{{{labels}}}"))
+}
+
+// The quorum has no reserve then.
+#[test]
+fn a_quorum_primary_that_is_connected_but_does_not_count_is_shown_as_missing() {
+    let mut servers = [(); 3].map(|()| RedisServer::start());
+    recorded(false, async |recorded| {
+        let max_lease = Duration::from_secs(2);
+        let quorum = Quorum::new(servers.iter().map(RedisServer::url)).max_lease(max_lease);
+        let builder = || Locks::builder().lease(max_lease);
+        builder().init_quorum(quorum.clone()).await.expect("they are new");
+        let locks = builder().connect(quorum.clone()).await.expect("three");
+        assert_eq!(of_first(&recorded, "quorum"), Some(1.0));
+        servers[0].restart();
+        eventually("it is connected, and does not count", LIMIT, async || {
+            drop(locks.lock("key").await.expect("two of three"));
+            of_first(&recorded, "commands") == Some(1.0)
+                && of_first(&recorded, "quorum") == Some(0.0)
+        })
+        .await;
+        eventually("it counts", LIMIT, async || of_first(&recorded, "quorum") == Some(1.0)).await;
+        let _ = locks.shutdown(Duration::ZERO).await;
+        eventually("it is told", LIMIT, async || {
+            of_first(&recorded, "quorum").is_some_and(f64::is_nan)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_quorum_primary_that_was_never_connected_raises_no_alert_after_the_end_of_a_locks() {
+    let mut servers = [(); 3].map(|()| RedisServer::start());
+    for is_shut_down in [false, true] {
+        recorded(false, async |recorded| {
+            let quorum = Quorum::new(servers.iter().map(RedisServer::url));
+            if !is_shut_down {
+                Locks::builder().init_quorum(quorum.clone()).await.expect("they are new");
+                servers[0].kill();
+            }
+            let locks = Locks::connect(quorum).await.expect("two of three");
+            let gauges =
+                || ["commands", "subscription", "quorum"].map(|of| of_first(&recorded, of));
+            assert_eq!(gauges(), [Some(0.0); 3]);
+            let locks = match is_shut_down {
+                true => {
+                    let _ = locks.shutdown(Duration::ZERO).await;
+                    Some(locks)
+                }
+                false => {
+                    drop(locks);
+                    None
+                }
+            };
+            eventually("nothing is away", LIMIT, async || {
+                gauges().iter().all(|gauge| gauge.is_some_and(f64::is_nan))
+            })
+            .await;
+            drop(locks);
+        });
+    }
+}
+
 // A counter that begins at 1 shows no increase to an alert, and "no data" to a panel.
 #[test]
 fn all_counters_begin_at_0_with_each_cause_that_the_manual_names() {

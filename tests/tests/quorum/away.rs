@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_tests::{Log, Raw, eventually};
+use lockcore::operate::Connection;
 use lockcore::{HoldState, LockErrorKind, Locks};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, timeout};
@@ -86,6 +87,35 @@ async fn a_primary_that_refuses_is_warned_of_once_a_minute() {
     let is_warning = |(_, text): &(_, String)| text.contains("does not count");
     let warnings: Vec<_> = log.lines().into_iter().filter(is_warning).collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
+}
+
+#[tokio::test]
+async fn a_primary_that_does_not_count_is_shown_as_down_with_the_reason() {
+    for (has_replica, expected) in [(true, "replicas"), (false, "does not count yet")] {
+        let mut three = Three::begun().await;
+        let _replica = match has_replica {
+            true => Some(replica_of(&three.0[0]).await),
+            false => {
+                three.0[0].restart();
+                None
+            }
+        };
+        let locks = three.locks().await;
+        let is_shown = || {
+            let servers = locks.status().servers;
+            assert!(servers[1].is_connected() && servers[2].is_connected());
+            match &servers[0].commands {
+                Connection::Down { reason, .. } => reason.contains(expected),
+                _ => false,
+            }
+        };
+        assert!(is_shown(), "{:?}", locks.status());
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(is_shown(), "{:?}", locks.status());
+        if !has_replica {
+            eventually("it counts", SOON, async || locks.status().servers[0].is_connected()).await;
+        }
+    }
 }
 
 #[tokio::test]

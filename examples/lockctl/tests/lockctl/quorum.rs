@@ -59,3 +59,16 @@ async fn primaries_that_were_used_or_are_of_another_list_are_not_initialised() {
     run(&swapped, ["quorum", "init"]).await.says(64, "the server belongs to another quorum");
     run("redis://127.0.0.1/", ["quorum", "init"]).await.says(64, "redis+quorum://");
 }
+
+#[tokio::test]
+async fn status_shows_a_primary_that_is_connected_but_does_not_count_as_down() {
+    let mut servers = servers();
+    let url = url_of([0, 1, 2], &servers);
+    run(&url, ["quorum", "init"]).await.is(0);
+    servers[1].restart();
+    let status = run(&url, ["status"]).await;
+    status.is(0);
+    let is_down: Vec<_> = status.stdout.lines().map(|line| line.contains("down (")).collect();
+    assert_eq!(is_down, [false, true, false], "{status:?}");
+    assert!(status.stdout.contains("down (connected, but does not count yet: "), "{status:?}");
+}

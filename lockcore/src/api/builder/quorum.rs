@@ -11,8 +11,6 @@ use super::{LocksBuilder, new_node};
 use crate::api::locks::Locks;
 use crate::backend::Backend;
 use crate::node::Observer;
-#[cfg(feature = "metrics")]
-use crate::node::{Settings, set_away};
 use crate::types::error::LockError;
 use crate::types::options::LockOptions;
 
@@ -50,19 +48,19 @@ impl LocksBuilder {
         // Memory loses nothing, so no lease is too long.
         let terms = self.terms(stores.len(), LockOptions::MAX_LEASE, 0)?;
         let (id, seen) = (new_node(), Arc::default());
-        let node = |(at, store)| -> Result<Connected, LockError> {
+        let node = |(at, store)| -> Connected {
             let seen = Some(Arc::clone(&seen));
             let node = self.of_primary(at).memory_node(store, id.clone(), seen);
             let standing =
                 node.store.standing().now_or_never().expect("an in-memory store responds at once");
-            Ok((node, Some(standing.map_err(LockError::of_store)?)))
+            (node, standing.map_err(LockError::of_store))
         };
         let primary = |place| {
-            let (address, connected) = (String::new(), Ok(node(place)?));
-            Ok(NewPrimary { address, connected, connect: closed() })
+            let (address, connected) = (String::new(), Ok(node(place)));
+            NewPrimary { address, connected, connect: closed() }
         };
-        let list: Result<_, LockError> = stores.iter().enumerate().map(primary).collect();
-        self.quorum_of(list?, terms)
+        let list = stores.iter().enumerate().map(primary).collect();
+        self.quorum_of(list, terms)
     }
 
     /// Checks the options for a quorum with `n` primaries, and returns the quorum's settings. Also
@@ -109,12 +107,8 @@ impl LocksBuilder {
         let first = list.iter().find_map(node);
         let node = first.ok_or_else(|| LockError::new(LockErrorKind::Unavailable))?;
         let runtime = Handle::current();
-        #[cfg(feature = "metrics")]
-        for (at, _) in list.iter().enumerate().filter(|(_, primary)| primary.connected.is_err()) {
-            set_away(&Settings { primary: Some(at + 1), ..node.settings.clone() });
-        }
         let observer = Observer::of_quorum(node.id.clone(), &node.settings, &runtime);
-        let primaries = Primaries::new(list, terms, observer, &runtime);
+        let primaries = Primaries::new(list, terms, observer, &node.settings, &runtime);
         Ok(Locks { backend: Backend::of_quorum(node, primaries) })
     }
 }
@@ -173,25 +167,16 @@ mod on_redis {
         }
 
         /// Creates the node of this primary, and requests from the server how long it has kept its
-        /// data: the [`Standing`](crate::store::Standing). If the request fails, the returned node
-        /// comes without a standing, and with the error. The task that watches the primary then
-        /// repeats the request.
-        async fn begin(
-            &self,
-            (store, inbox): (RedisStore, Inbox),
-        ) -> (Connected, Option<LockError>) {
+        /// data: the [`Standing`](crate::store::Standing). If the request fails, the task that
+        /// watches the primary repeats it.
+        async fn begin(&self, (store, inbox): (RedisStore, Inbox)) -> Connected {
             let standing = store.standing().await.map_err(|error| store.error(error));
-            let node = self.builder.node(Arc::new(store), self.id.clone(), &inbox);
-            let (standing, error) = match standing {
-                Ok(standing) => (Some(standing), None),
-                Err(error) => (None, Some(error)),
-            };
-            ((node, standing), error)
+            (self.builder.node(Arc::new(store), self.id.clone(), &inbox), standing)
         }
 
         async fn connect(self) -> Result<Connected, LockError> {
             let opened = self.open().await?;
-            Ok(self.begin(opened).await.0)
+            Ok(self.begin(opened).await)
         }
     }
 
@@ -234,9 +219,8 @@ mod on_redis {
             });
             let mut list = Vec::with_capacity(places.len());
             for (place, begun) in places.iter().zip(join_all(begin).await) {
-                let connected = begun.map(|(connected, error)| {
-                    errors.extend(error);
-                    connected
+                let connected = begun.inspect(|(_, standing)| {
+                    errors.extend(standing.as_ref().err().cloned());
                 });
                 let (place, address) = (place.clone(), place.address.clone());
                 let connect: Connect = Box::new(move || place.clone().connect().boxed());

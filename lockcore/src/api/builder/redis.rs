@@ -160,7 +160,7 @@ impl LocksBuilder {
 /// find the process behind a node id shown by `inspect`. Returns `locks` unchanged.
 pub(super) fn log_connected(locks: Locks) -> Locks {
     let status = locks.status();
-    // Not the quorum primaries that are away.
+    // Not the quorum primaries that are away or do not count.
     let connected = status.servers.iter().filter(|server| server.is_connected());
     let servers: Vec<_> = connected.map(|server| &*server.address).collect();
     let (node, process) = (locks.node(), process::of_this());

@@ -91,10 +91,11 @@ impl Gauges {
     }
 }
 
-/// Shows a quorum primary as disconnected until it has a node. `settings` are the settings of such
-/// a node.
-pub(crate) fn set_away(settings: &Settings) {
-    foreign::call(WATCHERS, || set_connected(settings, [0.0; 2]));
+pub(super) fn set_primary(settings: &Settings, counts: f64, is_away: bool) {
+    set_connection(settings, "quorum", counts);
+    if is_away {
+        set_connected(settings, [counts; 2]);
+    }
 }
 
 fn set_node(driver: &Driver, releasing: usize, is_up: [f64; 2], servers_down: usize) {
@@ -105,9 +106,13 @@ fn set_node(driver: &Driver, releasing: usize, is_up: [f64; 2], servers_down: us
 
 fn set_connected(settings: &Settings, is_up: [f64; 2]) {
     for (connection, is_up) in ["commands", "subscription"].into_iter().zip(is_up) {
-        let labels = labels(settings, Some(Label::new("connection", connection)));
-        gauge!("lockcore_connected", labels).set(is_up);
+        set_connection(settings, connection, is_up);
     }
+}
+
+fn set_connection(settings: &Settings, connection: &'static str, is_up: f64) {
+    let labels = labels(settings, Some(Label::new("connection", connection)));
+    gauge!("lockcore_connected", labels).set(is_up);
 }
 
 fn set_class(driver: &Driver, class: &Arc<str>, counts: [usize; 2], oldest: [f64; 2]) {

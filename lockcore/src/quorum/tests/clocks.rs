@@ -151,6 +151,24 @@ async fn a_broken_connection_does_not_restart_the_observation_of_a_primary() {
     assert!(began.elapsed() < 2 * MAX_LEASE, "{:?}", began.elapsed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_primary_in_use_since_the_start_was_observed_for_as_long() {
+    let mut network = Network::new(3, 43);
+    network.primaries[0].flush();
+    sleep(2 * MAX_LEASE).await;
+    let process = network.start();
+    sleep(2 * MAX_LEASE).await;
+    // By its own clock, the primary has yet to be emptied.
+    network.primaries[0].set_clock_back(ms(3_600_000));
+    network.cut(process, 1, true);
+    network.cut(process, 0, true);
+    sleep(ms(1_500)).await;
+    network.mend(process, 0);
+    let began = Instant::now();
+    drop(locked(&network, process).await);
+    assert!(began.elapsed() < ms(2_000), "{:?}", began.elapsed());
+}
+
 /// Locks another name at one primary, from a process that uses no other primary.
 async fn stranger(network: &Network, primary: usize) {
     let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");

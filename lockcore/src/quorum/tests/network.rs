@@ -20,6 +20,7 @@ use crate::node::{Inbox, Observer};
 use crate::quorum::{Connect, NewPrimary, Primaries, Terms};
 use crate::store::memory::MemoryStore;
 use crate::store::{Listener, Standing, Store, StoreFuture, Then};
+use crate::types::error::LockError;
 
 /// The longest lease in these tests.
 pub(super) const MAX_LEASE: Duration = Duration::from_secs(5);
@@ -93,7 +94,8 @@ impl Network {
             let standing = wire.inner().standing().now_or_never().expect("at once");
             let node = builder.of_primary(*at).node(Arc::new(wire), id.clone(), &inbox);
             let never: Connect = Box::new(|| std::future::pending().boxed());
-            let (address, connected) = (at.to_string(), Ok((node, standing.ok())));
+            let standing = standing.map_err(LockError::of_store);
+            let (address, connected) = (at.to_string(), Ok((node, standing)));
             NewPrimary { address, connected, connect: never }
         };
         let list: Vec<_> = list.iter().map(connect).collect();
@@ -103,7 +105,7 @@ impl Network {
         let terms = Terms { max_lease: MAX_LEASE, spare, request_timeout, max_waiting };
         let runtime = Handle::current();
         let observer = Observer::of_quorum(node.id.clone(), &node.settings, &runtime);
-        let primaries = Primaries::new(list, terms, observer, &runtime);
+        let primaries = Primaries::new(list, terms, observer, &node.settings, &runtime);
         let locks = Locks { backend: Backend::of_quorum(node, primaries) };
         self.processes.push(Process { locks, wires });
         self.processes.len() - 1

@@ -79,7 +79,8 @@ async fn a_shutdown_ends_the_connects_to_primaries_that_were_away() {
         let (reached, node) = (Arc::clone(&reached), Arc::clone(&present));
         move || {
             let (reached, node) = (Arc::clone(&reached), Arc::clone(&node));
-            async move { reached.acquire().await.map(|_| (node, None)).map_err(|_| unreachable!()) }
+            let unknown = Err(LockError::new(LockErrorKind::Unavailable));
+            async move { reached.acquire().await.map(|_| (node, unknown)).map_err(|_| unreachable!()) }
                 .boxed()
         }
     });
@@ -89,7 +90,8 @@ async fn a_shutdown_ends_the_connects_to_primaries_that_were_away() {
         let connected = Err(LockError::new(LockErrorKind::Unavailable));
         NewPrimary { address: String::new(), connected, connect }
     });
-    let primaries = Primaries::new(list.into(), terms, observer, &Handle::current());
+    let primaries =
+        Primaries::new(list.into(), terms, observer, &present.settings, &Handle::current());
     sleep(ms(5_000)).await;
     assert!(asked.load(Ordering::Relaxed) > 2);
     primaries.shut_down(Duration::ZERO).await;
