@@ -118,8 +118,8 @@ impl LockGuard {
     }
 
     /// Returns true if the server may have granted the lock to another client, so that this hold
-    /// can no longer be relied on. Once `true`, it stays `true`, except at the very deadline: there,
-    /// a renewal in time may be noted only after the call. Causes: the
+    /// can no longer be relied on. Once `true`, it stays `true`, except at the very deadline:
+    /// there, a renewal in time may be noted only after the call. Causes: the
     /// [deadline](Self::deadline) has passed without a renewal; the
     /// [`max_hold`](crate::LockOptions::max_hold) is over; the server no longer has the hold; the
     /// lock was [force-released](crate::Locks::force_release); another guard on the hold was
@@ -172,8 +172,8 @@ impl LockGuard {
     /// Unlike [`lost`](Self::lost), it does not borrow the guard, and it does not read the clock:
     /// if the runtime of the `Locks` is busy, the task may detect an expired lease late, and if
     /// that runtime does not run, never. So also call [`is_lost`](Self::is_lost) before critical
-    /// steps. Costs less than a [`cancellation_token`](Self::cancellation_token). Never completes if
-    /// the lock is released first, unless the release finds the hold lost.
+    /// steps. Costs less than a [`cancellation_token`](Self::cancellation_token). Never completes
+    /// if the lock is released first, unless the release finds the hold lost.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.

@@ -32,7 +32,8 @@ pub struct Status {
     pub positions_lost: u64,
     /// The servers that keep the locks, with their connections: the primary; on a Redis Cluster,
     /// all primaries that this `Locks` has connected to; on a quorum, all primaries, where both
-    /// connections of a primary that does not count are shown as down. Empty for an in-memory store.
+    /// connections of a primary that does not count are shown as down. Empty for an in-memory
+    /// store.
     pub servers: Vec<ServerStatus>,
 }
 

@@ -364,7 +364,8 @@ impl Terms {
     }
 
     /// Returns how long after the first contact a restarted, emptied or replaced primary counts
-    /// towards a majority: once every lease it may have lost is over, with a margin for clock drift.
+    /// towards a majority: once every lease it may have lost is over, with a margin for clock
+    /// drift.
     fn quarantine(&self) -> Duration {
         self.max_lease + self.max_lease / 100 + Duration::from_secs(1)
     }

@@ -4,9 +4,9 @@
 //!
 //! - A primary that has restarted, was emptied or is another server under the same address may have
 //!   lost holds whose guards are valid, or never had them. Until the leases of such holds are over,
-//!   the primary does not count, and is treated as unreachable. Another run of the server is noticed
-//!   before a command is sent to the server. An emptied primary refuses each acquire from a process
-//!   that has not noticed, because the token counter is gone.
+//!   the primary does not count, and is treated as unreachable. Another run of the server is
+//!   noticed before a command is sent to the server. An emptied primary refuses each acquire from a
+//!   process that has not noticed, because the token counter is gone.
 //! - Each check of how long a primary has kept its data records the server's time, and later tokens
 //!   are above that time. The last check comes after those leases are over. So later tokens are
 //!   above all tokens the server may have lost, if the clocks of the primaries differ by less than
@@ -201,8 +201,8 @@ pub(super) fn counts_after(quarantine: Duration) -> String {
 }
 
 impl SharedPrimary {
-    /// Watches the primary until a shutdown, which closes only the nodes that exist. `server` is the
-    /// server number if the primary counts.
+    /// Watches the primary until a shutdown, which closes only the nodes that exist. `server` is
+    /// the server number if the primary counts.
     async fn run(&self, connect: Connect, server: Option<u64>) {
         let mut view = self.view.subscribe();
         tokio::select! {
@@ -367,8 +367,8 @@ impl SharedPrimary {
     }
 }
 
-/// Marks the view as closed when dropped, and ends the gauges. The task of the primary owns this, so
-/// when the runtime ends and drops the task, acquisitions fail instead of waiting.
+/// Marks the view as closed when dropped, and ends the gauges. The task of the primary owns this,
+/// so when the runtime ends and drops the task, acquisitions fail instead of waiting.
 struct RuntimeEnd(Arc<SharedPrimary>);
 
 impl Drop for RuntimeEnd {

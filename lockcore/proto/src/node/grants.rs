@@ -104,8 +104,8 @@ impl<P: Mirror> Core<P> {
             // The release has overtaken this response, so nothing is left to release.
             return;
         }
-        // The table has no attempt for this member, or only a refusal that the caller has not taken,
-        // and no copy of its acquire is in flight.
+        // The table has no attempt for this member, or only a refusal that the caller has not
+        // taken, and no copy of its acquire is in flight.
         self.give_back_if_over(&request.lock, member.clone());
     }
 

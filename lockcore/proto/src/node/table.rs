@@ -25,8 +25,8 @@ const KEPT: usize = 1_024;
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) numbers: BTreeSet<u64>,
-    /// The longest time between two touches. It is computed at each touch, and a new waiter can only
-    /// shorten it.
+    /// The longest time between two touches. It is computed at each touch, and a new waiter can
+    /// only shorten it.
     pub(super) period: Duration,
     lane: u16,
     due: Moment,

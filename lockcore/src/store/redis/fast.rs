@@ -108,8 +108,8 @@ fn is_refusal(error: &RedisError) -> bool {
     error.code().is_some() && !failure::breaks_connection(error)
 }
 
-/// Returns true if the server lacks a command of the fast path, or the Redis user lacks the right to
-/// it, so that the server would refuse it on each lock.
+/// Returns true if the server lacks a command of the fast path, or the Redis user lacks the right
+/// to it, so that the server would refuse it on each lock.
 pub(super) fn lacks_command(error: &RedisError) -> bool {
     let said = error.detail().unwrap_or_default();
     let is_of_command = |error: AclError| matches!(error.missing, MissingRight::Command(_));

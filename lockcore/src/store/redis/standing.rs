@@ -171,9 +171,10 @@ impl Mark {
         }
     }
 
-    /// Returns the time since the server may last have lost data. Writes the record if it is missing
-    /// or has another run, and records the current time of the server, so that new tokens are above
-    /// it. Fails if the record belongs to another list, or is missing and must not be written.
+    /// Returns the time since the server may last have lost data. Writes the record if it is
+    /// missing or has another run, and records the current time of the server, so that new tokens
+    /// are above it. Fails if the record belongs to another list, or is missing and must not be
+    /// written.
     pub(crate) async fn standing(
         &self,
         link: &CommandLink,
