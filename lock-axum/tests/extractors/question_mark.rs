@@ -105,8 +105,10 @@ async fn the_layer_that_reads_the_key_renders_it_too_and_without_a_layer_it_is_a
 async fn a_status_and_headers_that_are_added_to_an_error_are_kept() {
     let locks = Locks::in_memory();
     let guard = locks.lock("b").await.unwrap();
-    let busy =
-        async move || Ok::<_, LockError>(drop(locks.key("b").wait(Duration::ZERO).lock().await?));
+    let busy = async move || {
+        drop(locks.key("b").wait(Duration::ZERO).lock().await?);
+        Ok::<_, LockError>(())
+    };
     let with_status = busy.clone();
     let app = Router::new()
         .route(
