@@ -268,7 +268,7 @@ where
     }
 }
 
-/// Acquires the locks for `keys`. Inserts the handle of the last lock into the request extensions,
+/// Acquires the locks for `keys`. Inserts the last lock's handle into the request extensions,
 /// where handlers extract it as `Extension<LockHandle>`.
 async fn lock(parts: &mut Parts, keys: Keys) -> Result<(), LockError> {
     let locks = RequestLocks::of(&parts.extensions)?;

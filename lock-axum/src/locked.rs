@@ -154,7 +154,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         self.source
     }
 
-    /// Returns the handle of the lock. If `E` names several locks, this is the handle of an
+    /// Returns the lock's handle. If `E` names several locks, this is the handle of an
     /// exclusive lock; of a read if no lock is exclusive, and of permits if there are only permits.
     /// Of several equal demands, the name that sorts last decides: look such a handle up in
     /// [`handles`](Self::handles), by its [`key`](LockHandle::key).

@@ -117,7 +117,7 @@
 //!    [`RequestLocks::detach`])
 //! 6. a timeout for the critical section
 //! 7. `ConcurrencyLimit`: requests that wait for this lock occupy no capacity. Limits and time-outs
-//!    for the request body belong here, too: outside, they fail the body of a request that waits
+//!    for the request body belong here, too: outside, they fail a waiting request's body
 //! 8. a layer that begins a transaction for the request, or takes a pooled connection: it commits
 //!    before the lock is released. Outside the lock, the next request reads before the commit, and
 //!    updates are lost; and waiting requests occupy the connections needed by the holder
@@ -193,7 +193,7 @@
 //!   once](Clash), because the request would wait for itself, or for a request that waits for it.
 //! - **Requests with clones of the same extensions count as one request**, and share their locks:
 //!   two handlers with the same key then run at the same time. A handler that sends requests of its
-//!   own into a router, such as the entries of a batch, must make them with new extensions, and
+//!   own into a router, such as batch entries, must make them with new extensions, and
 //!   copy only what their handlers need. Put `Hedge` outside all lock layers.
 //! - **HTTP/2 and gRPC** multiplex: a waiting request occupies a stream, not a connection. A server
 //!   usually allows a client 200 streams, and a proxy or a gRPC client has one or a few connections

@@ -6,7 +6,7 @@
 //!   does not store it, because behind a load balancer another process may receive the form.
 //! - The form has the holders that the page showed. Otherwise a page that was opened long ago, or a
 //!   second click, would release the next holder, who does nothing wrong. Of many holders it has
-//!   only the oldest, which are the stuck ones, so that the size of the form has a limit.
+//!   only the oldest, which are the stuck ones, so that the form's size has a limit.
 //! - Current browsers report a request's origin, which would be enough. The token protects users of
 //!   other browsers.
 

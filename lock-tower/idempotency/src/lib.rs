@@ -57,7 +57,7 @@
 //! [`Fingerprint`] that recognizes an equal request covers method, path, content type and body.
 //!
 //! **The request queues** for the record's lock, and meanwhile the layer looks up the record. A
-//! stored response is sent at once. A request that reuses the key of a different request is refused
+//! stored response is sent at once. A request that reuses a different request's key is refused
 //! at once. If the client disconnects, the request leaves the queue. The wait has the options of
 //! lock-tower: [`locking`](IdempotencyLayer::locking).
 //!

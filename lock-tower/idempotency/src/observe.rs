@@ -80,7 +80,7 @@ pub(crate) fn register() {
     }
 }
 
-/// Records a panic of the handler: dropped while the thread panics, it records
+/// Records a handler panic: dropped while the thread panics, it records
 /// [`End::NoAnswer`].
 #[derive(Debug)]
 pub(crate) struct HandlerPanics;

@@ -1,4 +1,4 @@
-//! The wait in the queue for a record's lock, with concurrent lookups of a stored response.
+//! The wait in the queue for a record's lock, with concurrent lookups for a stored response.
 
 use std::pin::pin;
 

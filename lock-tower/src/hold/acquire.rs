@@ -86,7 +86,7 @@ impl AcquiredKeys {
         self
     }
 
-    /// Returns the fencing token of the last lock; `None` if there is none.
+    /// Returns the last lock's fencing token; `None` if there is none.
     pub(crate) fn last_token(&self) -> Option<u64> {
         let last = self.rest.back().or(self.first.as_ref())?;
         Some(last.guard.fencing_token().get())

@@ -45,7 +45,7 @@ impl LockHandle {
         Self { request: Arc::clone(request), location }
     }
 
-    /// Returns handles to all locks of a request, in order.
+    /// Returns handles to all of a request's locks, in order.
     pub(crate) fn all(request: &Arc<HoldRegistry>) -> impl Iterator<Item = Self> {
         request.locations().map(|location| Self::new(request, location))
     }

@@ -36,7 +36,7 @@ use crate::hold::guard::Granted;
 use crate::hold::record::HoldRecord;
 use crate::hold::request_log::RequestLog;
 
-/// The locks of a request, in the order in which they were added: call by call, and the locks of a
+/// A request's locks, in the order in which they were added: call by call, and the locks of a
 /// call by demand, so that the last is the lock that protects writes.
 ///
 /// Each request has one registry, shared by its layers, handles and `RequestLocks`. Each layer

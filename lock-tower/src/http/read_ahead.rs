@@ -271,7 +271,7 @@ impl<B: Body> ReadAhead<B> {
         }
     }
 
-    /// Drops the rest of a discarded body.
+    /// Drops what is left in a discarded body.
     pub(crate) fn end_if_discarded(&mut self) {
         if self.is_discarded {
             self.rest = None;

@@ -87,7 +87,7 @@ pub enum Cause {
     /// waiting requests: see [`read_ahead_total`](crate::HttpLockLayer::read_ahead_total).
     ReadAheadFull,
     /// The body could not be read while the request waited: the client has disconnected, the bytes
-    /// are not valid HTTP, or a limit or time-out of an outer layer has cut the body off. The
+    /// are not valid HTTP, or an outer layer's limit or time-out has cut the body off. The
     /// request has left the queue.
     BodyFailed,
     /// The connection already has as many waiting requests as

@@ -24,7 +24,7 @@ pub struct Tls {
     pub(crate) given: Certificates,
     #[cfg(feature = "tls")]
     pub(crate) provider: Provider<Certificates>,
-    /// The certificates of the last connection, with the connector that equal certificates share.
+    /// The last connection's certificates, with the connector that equal certificates share.
     #[cfg(feature = "tls")]
     used: Arc<Mutex<Certificates>>,
 }
@@ -87,7 +87,7 @@ impl Tls {
         Ok((info, certificates))
     }
 
-    /// Returns these certificates, with the connector of the last connection if its certificates
+    /// Returns these certificates, with the last connection's connector if its certificates
     /// were the same.
     fn shared(&self, certificates: Certificates) -> Certificates {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +119,7 @@ impl Certificates {
             return Ok(connector.clone());
         }
         let certificates = self.clone();
-        // Reads the files with the authorities of the operating system.
+        // Reads the files with the operating system's authorities.
         let created = tokio::task::spawn_blocking(move || certificates.new_connector()).await;
         Ok(connector.insert(created.map_err(std::io::Error::from)??).clone())
     }
@@ -379,7 +379,7 @@ mod tests {
 
     use super::*;
 
-    /// Connects to a server, and returns the kind of the handshake.
+    /// Connects to a server, and returns the handshake kind.
     async fn handshake(certificates: &Certificates, server: &TlsAcceptor) -> HandshakeKind {
         let (ours, theirs) = duplex(1 << 14);
         let accepting = server.accept(theirs);
@@ -399,7 +399,7 @@ mod tests {
         kind
     }
 
-    // A server spends most of a connection on the signature of a full handshake.
+    // A server spends most of a connection on a full handshake's signature.
     #[tokio::test]
     async fn connections_with_the_same_certificates_resume_a_session() {
         choose_provider();

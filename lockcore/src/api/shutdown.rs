@@ -34,7 +34,7 @@ impl Driver {
         let end = later(deadline, request_timeout);
         let failed_before = self.read(Core::counts).failed;
         self.with(|core| core.close());
-        // After the end of the runtime, no response arrives.
+        // After the runtime's end, no response arrives.
         let is_answered =
             |counts: Counts| self.has_ended() || counts.attempts + counts.given_back == 0;
         // Leave the queues first: otherwise a released lock would be granted to a waiter of this

@@ -204,7 +204,7 @@ impl Hold {
     fn give_back(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         let was_lost = self.is_lost();
         self.shared.report_if_found();
-        // After the end of the runtime, every hold counts as lost. The clock shows whether the work
+        // After the runtime's end, every hold counts as lost. The clock shows whether the work
         // was protected until now.
         let is_closed = self.shared.has_ended() && Instant::now() < self.deadline();
         let closed = is_closed.then(|| self.shared.primaries().closed());

@@ -37,7 +37,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// The minimum time between two warnings about the same primary.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// The node of a connected primary, and how long the server has kept its data, or why this is
+/// A connected primary's node, and how long the server has kept its data, or why this is
 /// unknown.
 pub(crate) type Connected = (Arc<Node>, Result<Standing, LockError>);
 
@@ -141,7 +141,7 @@ impl Primary {
         self.shared.node.get()
     }
 
-    /// Returns the status of the server, with an address; nothing for an in-memory store. If the
+    /// Returns the server's status, with an address; nothing for an in-memory store. If the
     /// primary does not count, both connections are shown as down.
     pub(crate) fn status(&self, counts: bool) -> Vec<ServerStatus> {
         let Some(node) = self.node() else { return vec![self.away()] };
@@ -238,7 +238,7 @@ impl SharedPrimary {
         }
     }
 
-    /// Stores the node of the first connection. Returns the server number if the server has kept
+    /// Stores the first connection's node. Returns the server number if the server has kept
     /// its data for long enough to count.
     fn begin(&self, (node, standing): Connected) -> Option<u64> {
         let _ = self.node.set(node);

@@ -122,7 +122,7 @@ impl LockOptions {
         self
     }
 
-    /// Turns on the watchdog, whatever the length of the lease. Public only for lock-idempotency.
+    /// Turns on the watchdog, whatever the lease's length. Public only for lock-idempotency.
     #[doc(hidden)]
     pub const fn renewed(mut self) -> Self {
         self.renewal = Some(Renewal::Watchdog);

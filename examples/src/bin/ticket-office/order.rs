@@ -35,7 +35,7 @@ pub(crate) struct Order {
     pub(crate) buyer: String,
     pub(crate) pay: Duration,
     /// The record of the order's idempotency key; `None` without a key. A sale is stored with it,
-    /// so that another attempt of the same purchase finds its own sale.
+    /// so that another attempt at the same purchase finds its own sale.
     pub(crate) purchase: Option<String>,
     /// When the order had arrived. The wait shown to the buyer begins then.
     pub(crate) asked: Instant,

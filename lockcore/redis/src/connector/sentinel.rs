@@ -68,7 +68,7 @@ struct SentinelWay {
     /// The open connection; `None` if there is none. A lookup that does not wait for the slowest
     /// sentinels leaves requests pending on it.
     open: Option<Connection>,
-    /// When the first of the queries was sent that may be pending.
+    /// When the first query was sent that may be pending.
     asked: Option<Instant>,
     opening: Option<Opening>,
     pace: Pace,

@@ -85,7 +85,7 @@ impl Answers {
         }
     }
 
-    /// Returns true if the last response of the primary at index `at` was a failure.
+    /// Returns true if the last response from the primary at index `at` was a failure.
     pub(super) fn has_failed(&self, at: usize) -> bool {
         matches!(self.last[at], Some(Answer::Failed(_)))
     }

@@ -15,7 +15,7 @@ use crate::quorum::primary::Step;
 use crate::quorum::queues::{Event, Failure, Place, Queues, next};
 use crate::types::error::LockError;
 
-/// The text of the error of a request that does not wait, and had no time left for other primaries
+/// The error text for a request that does not wait, and had no time left for other primaries
 /// after a silent one.
 const ONE_SILENT: &str = "a primary did not respond in time, but enough others are reachable: \
     repeat the request";

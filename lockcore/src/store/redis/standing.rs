@@ -6,7 +6,7 @@
 //!   the server's current time. If either is missing later, the server has lost data in between.
 //! - The record names the server's run, and the first process that finds another run writes it,
 //!   with the server's current time. So the time is counted from the first contact in a run, and
-//!   not from the start of the run: a server that has run for long elsewhere, with a copy of the
+//!   not from the run's start: a server that has run for long elsewhere, with a copy of the
 //!   record, knows none of the later holds. An uptime would not show this.
 //! - A server that gets its address back still has the record of its own run. So a process that has
 //!   found another run at the address meanwhile counts only the time since it found this run again.
@@ -124,7 +124,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// What to write in place of a missing identity record.
+/// What to write if the identity record is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IfMissing {
     WriteNothing,
