@@ -35,8 +35,8 @@ impl Locks {
     /// # let locks = lockcore::Locks::in_memory();
     /// let both = locks.lock_all(["account:1", "account:2"]).await?;
     /// let [from, to] = both.guards() else { unreachable!("as many as were asked for") };
-    /// println!("{} under {}, {} under {}", from.key(), from.fencing_token(), to.key(),
-    /// to.fencing_token()); both.release().await?;
+    /// println!("{} under {}, {} under {}", from.key(), from.fencing_token(), to.key(), to.fencing_token());
+    /// both.release().await?;
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
@@ -65,8 +65,7 @@ impl Locks {
 
     /// Returns the names in the order in which to acquire the locks, each with its index in `keys`.
     /// Fails if there are no keys, more than 32 keys, two keys for the same lock, or a key that
-    /// this
-    /// `Locks` refuses.
+    /// this `Locks` refuses.
     fn sorted(&self, keys: Vec<LockKey>) -> Result<Vec<(LockName, usize)>, LockError> {
         let count = keys.len();
         let sorted = self.in_order(keys.into_iter().zip(0..), |(key, _)| key);
