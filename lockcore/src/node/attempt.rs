@@ -23,6 +23,9 @@ use crate::types::error::LockError;
 /// attempt's lease is longer, the attempt continues for the length of the lease instead.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
+/// How long after its end a silence still ends an attempt without a wait limit.
+const LATE: Duration = Duration::from_secs(1);
+
 /// The text of the error if a server responds, but too slowly for an attempt that does not wait.
 pub(crate) const SLOW: &str = "the server responds, but not within the request timeout";
 
@@ -114,8 +117,8 @@ enum Limit {
     /// The caller has set a wait limit, which ends at this instant.
     At(Instant),
     /// The caller has set no wait limit. The attempt fails when no request of its node has
-    /// succeeded for this duration. The instant is the attempt's start; the time before does not
-    /// count.
+    /// succeeded for this duration. The time before the instant does not count: it is the attempt's
+    /// start, or when a silence was found over late.
     Silence(Duration, Instant),
 }
 
@@ -240,9 +243,19 @@ impl Limit {
         }
     }
 
-    /// Returns true if this limit ends the attempt now.
-    fn is_over(self, node: &Node) -> bool {
-        self.instant(node) <= Instant::now()
+    /// Returns true if this limit ends the attempt now. A [`Silence`](Self::Silence) that is found
+    /// over late begins anew: the process did not run meanwhile, or did not poll the attempt, so
+    /// the silence is not the store's.
+    fn is_over(&mut self, node: &Node) -> bool {
+        let now = Instant::now();
+        let Some(late) = now.checked_duration_since(self.instant(node)) else { return false };
+        match self {
+            Self::Silence(_, start) if late > LATE => {
+                *start = now;
+                false
+            }
+            _ => true,
+        }
     }
 
     /// Returns true if the time that the caller has set is over.

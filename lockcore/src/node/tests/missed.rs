@@ -59,3 +59,16 @@ async fn a_wait_polled_after_its_end_does_not_request_the_lock_again_that_it_has
     sleep(SOON).await;
     assert_eq!(acquires.load(Ordering::Relaxed), 1);
 }
+
+// No request had succeeded meanwhile, because none was sent.
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_a_limit_that_is_polled_late_requests_the_lock_again() {
+    let memory = MemoryStore::new();
+    let [a, b] = [(); 2].map(|()| Locks::builder().on_memory(&memory).expect("options"));
+    let held = a.lock("key").await.expect("free");
+    let mut wait = Box::pin(b.lock("key"));
+    assert!(poll!(wait.as_mut()).is_pending());
+    held.release().await.expect("held until now");
+    sleep(Duration::from_secs(3_600)).await;
+    drop(soon(wait).await.expect("free"));
+}
