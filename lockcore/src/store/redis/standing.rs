@@ -58,10 +58,12 @@ pub(crate) struct Mark {
     /// True if the user guarantees that a restarted server still has everything it has
     /// acknowledged.
     trusts_restarts: bool,
-    /// The server's run, as this process last found it, and since when, if it found another run
-    /// before; `None` until it has found a run.
-    found_run: Arc<Mutex<Option<(String, Option<Instant>)>>>,
+    /// The server's run, as this process last found it; `None` until it has found a run.
+    found_run: Arc<Mutex<Option<FoundRun>>>,
 }
+
+/// A run of the server, and since when this process has found it, if it found another run before.
+type FoundRun = (String, Option<Instant>);
 
 /// What this process last found on each primary of the list; `None` for a primary whose record was
 /// not read yet.
@@ -127,11 +129,11 @@ impl<'a> Found<'a> {
 /// What to write if the identity record is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IfMissing {
-    WriteNothing,
+    Nothing,
     /// A record of a server that may have granted locks before.
-    WriteUsed,
+    Used,
     /// A record of a server that has granted nothing.
-    WriteNew,
+    New,
 }
 
 /// How a server has been used as a quorum primary so far, according to its identity record.
@@ -162,7 +164,7 @@ impl Mark {
     /// Reads the record without writing a missing record. Fails if the record belongs to another
     /// list.
     pub(crate) async fn check_identity(&self, link: &CommandLink) -> Result<(), StoreError> {
-        match self.read_or_write(link, "", IfMissing::WriteNothing).await? {
+        match self.read_or_write(link, "", IfMissing::Nothing).await? {
             Some(text) => self.found(&text).map(drop),
             None => {
                 self.all.note(self.at, Sight::Missing);
@@ -184,8 +186,8 @@ impl Mark {
         let run = Self::run(link).await?;
         let now_us = time(link).await?;
         let if_missing = match self.all.agree() {
-            true => IfMissing::WriteUsed,
-            false => IfMissing::WriteNothing,
+            true => IfMissing::Used,
+            false => IfMissing::Nothing,
         };
         let Some(text) = self.read_or_write(link, &run, if_missing).await? else {
             self.all.note(self.at, Sight::Missing);
@@ -252,7 +254,7 @@ impl Mark {
     /// Writes the record on a server that has granted nothing. Does nothing if there is a record.
     pub(crate) async fn begin(&self, link: &CommandLink) -> Result<(), StoreError> {
         let run = Self::run(link).await?;
-        let text = self.read_or_write(link, &run, IfMissing::WriteNew).await?;
+        let text = self.read_or_write(link, &run, IfMissing::New).await?;
         self.found(&text.unwrap_or_default()).map(drop)
     }
 
@@ -266,9 +268,9 @@ impl Mark {
         if_missing: IfMissing,
     ) -> Result<Option<String>, StoreError> {
         let if_missing = match if_missing {
-            IfMissing::WriteNothing => "",
-            IfMissing::WriteUsed => "used",
-            IfMissing::WriteNew => "new",
+            IfMissing::Nothing => "",
+            IfMissing::Used => "used",
+            IfMissing::New => "new",
         };
         let mut call = Scripted::begin(&scripts::of_queue(Topology::Quorum).mark, 1);
         call.text(&self.key).text(run).text(if_missing).text(&self.agreed).text(PRIMARY_COUNTERS);
