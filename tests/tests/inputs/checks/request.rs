@@ -156,8 +156,9 @@ fn extract(path: &str, header: &[u8], twice: bool) {
     if let Ok(found) = found {
         assert_eq!(Some(found.as_bytes()), value.as_ref().map(HeaderValue::as_bytes));
         checked(&found);
-        let prefixed = name(&by_header.prefix("pay"), &request).expect("as without a prefix");
-        assert_eq!(prefixed, format!("pay:{found}"));
+        // An empty name would become a valid name, the same for all requests.
+        let prefixed = name(&by_header.prefix("pay"), &request);
+        assert_eq!(prefixed.ok(), (!found.is_empty()).then(|| format!("pay:{found}")));
     }
     let by_path = name(&ByPath::new(), &request);
     assert_eq!(by_path.ok(), canonical_path(request.uri().path()).ok());
