@@ -1,5 +1,6 @@
 //! The page for a lock: its holders and its queue.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -19,7 +20,7 @@ use super::page::{
     table, text, visible,
 };
 use super::refusal::Refusal;
-use super::release::{self, Token};
+use super::release::{self, MOST_SENT, Token};
 use super::{Board, Part, Topic};
 
 /// The query parameters of a lock's page: the lock name, and the part of the queue to show.
@@ -66,7 +67,7 @@ pub(super) async fn show(
         }
         (meant::question(&view.meant))
     };
-    let rest = token.as_ref().map(|token| release::form(&view.name, token, &view.holders));
+    let rest = token.as_ref().map(|token| release::form(&view.name, token, &view.oldest()));
     let parts = Parts { notes: Some(notes), live: Some(view.markup()), rest };
     release::with_cookie(frame(Page::Lock, &title, parts), token)
 }
@@ -107,9 +108,9 @@ struct LockView {
 
 /// A holder or a waiter of the lock.
 #[derive(Debug, Serialize)]
-pub(super) struct Member {
+struct Member {
     /// The text that stands for the holder or waiter in the store.
-    pub(super) member: String,
+    member: String,
     label: Option<String>,
     node: Option<String>,
     /// The process that holds or waits, as `host:pid`. `None` if the process has not published this
@@ -118,7 +119,7 @@ pub(super) struct Member {
     demand: String,
     /// The time since the holder or waiter requested the lock, in ms. For a holder, this includes
     /// the wait. `None` for other programs, such as a JVM service.
-    pub(super) age_ms: Option<u64>,
+    age_ms: Option<u64>,
     /// The remaining lease in ms; 0 for a waiter.
     lease_ms: u64,
     /// True if the holder may not have renewed the lease since the grant, because the remaining
@@ -178,6 +179,15 @@ impl LockView {
 
     fn with_token(self, token: Option<&Token>) -> Self {
         Self { release_token: token.map(|token| token.as_str().to_owned()), ..self }
+    }
+
+    /// Returns the texts that stand in the store for the holders with the oldest requests, at most
+    /// as many as a release form may have.
+    fn oldest(&self) -> Vec<&str> {
+        let mut oldest: Vec<&Member> = self.holders.iter().collect();
+        oldest.sort_by_key(|holder| Reverse(holder.age_ms));
+        oldest.truncate(MOST_SENT);
+        oldest.into_iter().map(|holder| &*holder.member).collect()
     }
 
     fn markup(&self) -> Markup {

@@ -10,7 +10,6 @@
 //! - Current browsers report a request's origin, which would be enough. The token protects users of
 //!   other browsers.
 
-use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,13 +26,12 @@ use serde_json::json;
 use super::accept::Fields;
 use super::form::Form;
 use super::host::is_from_here;
-use super::lock::Member;
 use super::page::{self, label_or, lock_path};
 use super::refusal::Refusal;
 use super::{Board, MOST_SHOWN};
 
 /// The maximum number of holders in a form.
-const MOST_SENT: usize = 64;
+pub(super) const MOST_SENT: usize = 64;
 /// The maximum number of holders that are logged.
 const MOST_LOGGED: usize = 10;
 /// The name of the cookie with the token of the release form.
@@ -89,14 +87,10 @@ pub(super) fn with_cookie(mut response: Response, token: Option<Token>) -> Respo
 }
 
 /// Renders the form that releases the lock with this name. The form has to be unfolded first, so
-/// that one click cannot release the lock. This works without JavaScript. `holders` are the shown
-/// holders.
-pub(super) fn form(name: &str, token: &Token, holders: &[Member]) -> Markup {
-    let mut oldest: Vec<&Member> = holders.iter().collect();
-    oldest.sort_by_key(|holder| Reverse(holder.age_ms));
-    oldest.truncate(MOST_SENT);
-    let members: Vec<&str> = oldest.into_iter().map(|holder| &*holder.member).collect();
-    let holders = json!(members).to_string();
+/// that one click cannot release the lock. This works without JavaScript. `holders` are the texts
+/// of at most [`MOST_SENT`] shown holders.
+pub(super) fn form(name: &str, token: &Token, holders: &[&str]) -> Markup {
+    let holders = json!(holders).to_string();
     html! {
         details.release {
             summary { "Force-release" }
