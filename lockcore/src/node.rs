@@ -35,7 +35,9 @@ pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;
 pub(crate) use loss::Loss;
 use observe::cause_of;
-pub(crate) use observe::{Observer, begin_class, show_primary};
+#[cfg(feature = "metrics")]
+pub(crate) use observe::gauges::set_primary;
+pub(crate) use observe::{Observer, begin_class};
 pub(crate) use refusal_pace::RefusalPace;
 pub(crate) use release::NodeRelease;
 pub(crate) use settings::Settings;

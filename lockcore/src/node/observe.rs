@@ -111,16 +111,6 @@ pub(crate) fn begin_class(class: &Class) {
     let _ = class;
 }
 
-/// Sets the gauges of a quorum primary: `counts` is 1 if it counts, 0 if not, and NaN once the
-/// `Locks` has ended. A primary without a node (`is_away`) has no other gauges, and is shown as
-/// disconnected. `settings` are the settings of its node.
-pub(crate) fn show_primary(settings: &Settings, counts: f64, is_away: bool) {
-    #[cfg(feature = "metrics")]
-    foreign::call(WATCHERS, || gauges::set_primary(settings, counts, is_away));
-    #[cfg(not(feature = "metrics"))]
-    let _ = (settings, counts, is_away);
-}
-
 /// Registers the counters that have no class label at 0.
 fn begin_counters() {
     #[cfg(feature = "metrics")]

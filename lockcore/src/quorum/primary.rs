@@ -25,7 +25,9 @@ use tracing::warn;
 
 use super::view::View;
 use crate::foreign;
-use crate::node::{Node, NodeGuard, Settings, show_primary, until};
+#[cfg(feature = "metrics")]
+use crate::node::set_primary;
+use crate::node::{Node, NodeGuard, Settings, until};
 use crate::operate::status::{Connection, ServerStatus};
 use crate::store::{Links, Standing};
 use crate::types::error::LockError;
@@ -210,7 +212,7 @@ impl SharedPrimary {
             _ = view.wait_for(|view| view.is_closed) => {}
             () = self.watch(connect, server) => {}
         }
-        self.end_gauges();
+        self.set_gauges(f64::NAN);
         let Some(node) = self.node.get() else { return };
         Links::of(&*node.store).until(false).await;
         self.view.send_modify(|view| view.set(self.at, None));
@@ -255,11 +257,15 @@ impl SharedPrimary {
     /// count, and the gauges.
     fn publish(&self, server: Option<u64>) {
         self.view.send_modify(|view| view.set(self.at, server));
-        show_primary(&self.settings, server.is_some().into(), self.node.get().is_none());
+        self.set_gauges(server.is_some().into());
     }
 
-    fn end_gauges(&self) {
-        show_primary(&self.settings, f64::NAN, self.node.get().is_none());
+    /// Sets the gauges: `counts` is 1 if the primary counts, 0 if not, and NaN at the end.
+    fn set_gauges(&self, counts: f64) {
+        #[cfg(feature = "metrics")]
+        set_primary(&self.settings, counts, self.node.get().is_none());
+        #[cfg(not(feature = "metrics"))]
+        let _ = (&self.settings, counts);
     }
 
     fn refusal(&self) -> MutexGuard<'_, Refusal> {
@@ -374,7 +380,7 @@ struct RuntimeEnd(Arc<SharedPrimary>);
 impl Drop for RuntimeEnd {
     fn drop(&mut self) {
         self.0.view.send_modify(|view| view.is_closed = true);
-        self.0.end_gauges();
+        self.0.set_gauges(f64::NAN);
     }
 }
 

@@ -91,11 +91,16 @@ impl Gauges {
     }
 }
 
-pub(super) fn set_primary(settings: &Settings, counts: f64, is_away: bool) {
-    set_connection(settings, "quorum", counts);
-    if is_away {
-        set_connected(settings, [counts; 2]);
-    }
+/// Sets the gauges of a quorum primary: `counts` is 1 if it counts, 0 if not, and NaN once the
+/// `Locks` has ended. A primary without a node (`is_away`) has no other gauges, and is shown as
+/// disconnected. `settings` are the settings of its node.
+pub(crate) fn set_primary(settings: &Settings, counts: f64, is_away: bool) {
+    foreign::call(WATCHERS, || {
+        set_connection(settings, "quorum", counts);
+        if is_away {
+            set_connected(settings, [counts; 2]);
+        }
+    });
 }
 
 fn set_node(driver: &Driver, releasing: usize, is_up: [f64; 2], servers_down: usize) {
