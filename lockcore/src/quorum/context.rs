@@ -2,7 +2,6 @@
 //! primaries later.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use proto::WhenBusy;
 use proto::node::Request;
@@ -10,9 +9,6 @@ use proto::node::Request;
 use super::primaries::Primaries;
 use crate::node::{HoldCell, LocalOptions};
 
-/// The first *hop*: how long an acquisition that holds a primary waits for another primary before
-/// it continues with the next. A pass over all primaries is a *round*.
-pub(super) const HOP: Duration = Duration::from_millis(100);
 /// The class of a request's attempts at all primaries but the first, and of attempts that acquire
 /// missing primaries for a hold. Under the request's own class, the gauges would count the request
 /// once for each primary.

@@ -31,8 +31,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Span;
 
-use super::context::{AcquireContext, BEHIND, HOP};
-use super::primaries::Primaries;
+use super::context::{AcquireContext, BEHIND};
+use super::primaries::{HOP, Primaries};
 use super::primary::Step;
 use super::view::View;
 use crate::node::{Attempt, LocalOptions, Loss, later, until};

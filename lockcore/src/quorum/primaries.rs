@@ -14,7 +14,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::context::HOP;
 use super::primary::{NewPrimary, Primary, counts_after};
 use super::view::{Leads, MOST_LEADS, View};
 use crate::api::shutdown::Shutdown;
@@ -24,6 +23,9 @@ use crate::operate::status::{Connection, Status};
 use crate::store::Links;
 use crate::types::error::LockError;
 
+/// The first *hop*: how long an acquisition that holds a primary waits for another primary before
+/// it continues with the next. A pass over all primaries is a *round*.
+pub(super) const HOP: Duration = Duration::from_millis(100);
 /// The text of the error for permits, which a quorum refuses.
 const NO_PERMITS: &str = "a quorum does not support permits: with a limit of two, three holders \
     could each hold a permit on two of three primaries";

@@ -15,8 +15,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::holds::Holds;
 use super::requests::{First, Requests, Role};
-use crate::quorum::context::{AcquireContext, HOP};
+use crate::quorum::context::AcquireContext;
 use crate::quorum::hold::Hold;
+use crate::quorum::primaries::HOP;
 use crate::quorum::primary::Step;
 use crate::quorum::queues::{Event, next};
 use crate::types::error::LockError;
