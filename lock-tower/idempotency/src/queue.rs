@@ -72,10 +72,10 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
     let seat = config.board.join(*record);
     let mut acquire = pin!(async {
         match locks.guards(Keys::one(record.lock())).await {
-            Ok(guards) => Turn::Granted(guards.into_iter().next().expect(
-                "a single key has a \
-                single guard",
-            )),
+            Ok(guards) => {
+                let guard = guards.into_iter().next();
+                Turn::Granted(guard.expect("a single key has a single guard"))
+            }
             Err(error) => Turn::Refused(error),
         }
     });

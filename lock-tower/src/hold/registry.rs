@@ -56,7 +56,7 @@ pub(crate) type Location = Option<Arc<HoldRecord>>;
 #[derive(Debug, Default)]
 struct RegistryState {
     /// All locks after the first, in order. When another lock is added, released locks are removed,
-    /// except for those whose loss has stopped work.
+    /// except for locks whose loss has stopped work.
     later: Vec<Arc<HoldRecord>>,
     /// The number of layers that have registered for the request so far. The latest layer has this
     /// number.

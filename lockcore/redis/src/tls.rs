@@ -124,8 +124,8 @@ impl Certificates {
         Ok(connector.insert(created.map_err(std::io::Error::from)??).clone())
     }
 
-    /// Discards the connector if the authorities have refused a server's certificate, because those
-    /// of the operating system may have changed since they were read.
+    /// Discards the connector if the authorities have refused a server's certificate, because the
+    /// operating system's authorities may have changed since they were read.
     pub(crate) async fn note_failed(&self, error: &std::io::Error) {
         let error = error.get_ref().and_then(|error| error.downcast_ref());
         if matches!(error, Some(rustls::Error::InvalidCertificate(_))) {
