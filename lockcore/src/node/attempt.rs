@@ -530,12 +530,11 @@ impl Attempt {
             let outcome = if is_asking {
                 Outcome::Waits
             } else {
-                // A lock that the caller did not take in time is not requested again only to cancel
-                // this request below.
-                let is_over = running.limit.is_own_over();
-                this.node.with(|core| match is_over {
-                    true => core.take_last(attempt),
-                    false => core.take(attempt),
+                this.node.with(|core| match core.take_last(attempt) {
+                    // A lock that the caller did not take in time is requested again, but not only
+                    // to cancel this request below. The clock is read only for this.
+                    Outcome::Waits if !running.limit.is_own_over() => core.take(attempt),
+                    outcome => outcome,
                 })
             };
             if !matches!(outcome, Outcome::Waits) {
